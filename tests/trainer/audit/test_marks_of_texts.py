@@ -4,7 +4,8 @@
 
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,8 @@ from sqlalchemy.orm import Session
 from audited_run import RUN, PlayedStep, make_config, play, run_started
 from chat_templates import FAMILIES
 from longhaul_core.audit import AuditReport, audit_run
-from longhaul_core.audit.spelled import REPLY_TAGS, marks_among, num_as_text, num_in_texts
+from longhaul_core.audit.spelled import REPLY_TAGS, marks_among, num_in_text, texts_of
 from longhaul_core.store import StoreWriter, TokenPieces, open_store, read_only_engine
-from longhaul_core.store.queries import PromptMessage
 from longhaul_core.types import Message, Step
 from longhaul_trainer.rendering.pieces import token_pieces
 from longhaul_trainer.rendering.syntax import SYNTAXES, TaggedSyntax
@@ -71,19 +71,6 @@ def pasted(family: str, messages: Sequence[Message]) -> tuple[int, ...]:
     tokenizer = tokenizer_of(family)
     text = str(tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False))
     return tuple(tokenizer.encode(text, add_special_tokens=False))
-
-
-def stored(messages: Iterable[Message]) -> tuple[PromptMessage, ...]:
-    return tuple(
-        PromptMessage(
-            role=message.role,
-            parts=(message.text,),
-            tool_calls=message.tool_calls,
-            tool_call_id=message.tool_call_id,
-            reasoning=message.reasoning,
-        )
-        for message in messages
-    )
 
 
 def first_steps_replaced(change: Callable[[Step], Step]) -> tuple[PlayedStep, str]:
@@ -226,13 +213,15 @@ def test_findings_are_the_texts_whose_control_tokens_are_not_the_templates(famil
     """The template wrote what it writes for texts of the same form that spell none."""
     pieces = token_pieces(tokenizer_of(family), range(len(tokenizer_of(family))))
     marks = marks_among(pieces)
+    texts = texts_of(pieces, marks)
     num_wrong = 0
 
     def found(messages: Sequence[Message], prompt: Sequence[int]) -> bool:
-        counts = num_in_texts(marks, stored(messages))
-        return any(
-            num_as_text(name, marks, prompt, pieces) < count for name, count in counts.items()
-        )
+        counts = Counter[str]()
+        for message in messages:
+            counts.update(num_in_text(marks, message.text, role=message.role))
+        text = b"".join(map(texts.__getitem__, prompt))
+        return any(text.count(name.encode()) < count for name, count in counts.items())
 
     for messages, tools, plain, plain_tools in drawn_conversations(family, num_texts=200):
         assert not found(messages, renderer_of(family).render_chat(messages, tools=tools))

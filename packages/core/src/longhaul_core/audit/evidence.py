@@ -111,9 +111,9 @@ class SpelledMark(NamedTuple):
 
     name: str
     num_in_texts: int
-    """See `spelled.num_in_texts`."""
+    """How often the texts spell it, see `spelled.num_in_text`."""
     num_as_text: int
-    """See `spelled.num_as_text`."""
+    """How often other tokens of the prompt than control tokens spell it together."""
     num_sampled: int
     """How often the policy sampled the control token itself within an earlier reply."""
 

@@ -5,20 +5,23 @@ All queries are over the lineage. `rows_of_episodes` reads any table that belong
 """
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any, Literal, NamedTuple, TypeVar
+from functools import lru_cache
+from typing import Literal, NamedTuple, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
     CompoundSelect,
     UniqueConstraint,
+    bindparam,
     case,
     false,
     func,
     literal,
     or_,
     select,
+    union,
 )
-from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
+from sqlalchemy.orm import Session, aliased
 
 from longhaul_core.store.models import (
     Base,
@@ -346,16 +349,6 @@ def rows_of_episodes(
             yield answer(*row)
 
 
-_OF_MESSAGES = (
-    MessageRow.own_lines,
-    MessageRow.pieces_json,
-    MessageRow.above,
-    MessageRow.below,
-    MessageRow.parts_json,
-)
-"""All that the texts of messages are made of, beside observations and replies."""
-
-
 def episodes_that_spell(
     session: Session,
     names: Collection[str],
@@ -367,32 +360,49 @@ def episodes_that_spell(
 
     Args:
         session: Only read from.
-        names: Without quotes, backslashes and line ends; in small or capital letters.
+        names: Without quotes, backslashes and line ends.
         in_replies: Those that are looked for in replies, and in an assistant's messages.
         episode_ids: Of the episodes asked about, in any order.
     """
+    if not names:
+        return []
+    statement = _that_spell(frozenset(names), frozenset(in_replies))
+    return sorted(
+        episode_id
+        for part in in_parts(sorted(episode_ids))
+        for episode_id in session.scalars(statement, {"episode_ids": part})
+    )
 
-    def spells(
-        texts: Iterable[InstrumentedAttribute[Any]], among: Collection[str]
-    ) -> ColumnElement[bool]:
-        return or_(false(), *(t.contains(name, autoescape=True) for t in texts for name in among))
+
+@lru_cache(maxsize=16)
+def _that_spell(names: frozenset[str], in_replies: frozenset[str]) -> CompoundSelect[tuple[str]]:
+    """The statement, whose making takes longer than its answer for a small run."""
+    asked = bindparam("episode_ids", expanding=True)
+    of_message = (
+        MessageRow.own_lines
+        + func.coalesce(MessageRow.pieces_json, "")
+        + func.coalesce(MessageRow.above, "")
+        + func.coalesce(MessageRow.below, "")
+        + func.coalesce(MessageRow.parts_json, "")
+    )
+
+    def spells(text: ColumnElement[str], among: frozenset[str]) -> ColumnElement[bool]:
+        # `replace` minds the case in both databases, and `LIKE` in one of them alone.
+        return or_(false(), *(func.replace(text, name, "") != text for name in sorted(among)))
 
     replied = MessageRow.role == "assistant"
-    conditions = (
-        (ObservationRow.episode_id, spells((ObservationRow.text,), names)),
-        (CallRow.episode_id, spells((CallRow.reply,), in_replies)),
-        (MessageRow.episode_id, replied & spells(_OF_MESSAGES, in_replies)),
-        (MessageRow.episode_id, ~replied & spells(_OF_MESSAGES, names)),
+    return union(
+        select(ObservationRow.episode_id).where(
+            ObservationRow.episode_id.in_(asked), spells(ObservationRow.text, names)
+        ),
+        select(CallRow.episode_id).where(
+            CallRow.episode_id.in_(asked), spells(CallRow.reply, in_replies)
+        ),
+        select(MessageRow.episode_id).where(
+            MessageRow.episode_id.in_(asked),
+            (replied & spells(of_message, in_replies)) | (~replied & spells(of_message, names)),
+        ),
     )
-    found: set[str] = set()
-    for part in in_parts(sorted(episode_ids)) if names else ():
-        for episode_id, condition in conditions:
-            found.update(
-                session.scalars(
-                    select(episode_id).where(episode_id.in_(part), condition).distinct()
-                )
-            )
-    return sorted(found)
 
 
 def has_loss_inputs(session: Session, *, run_id: str) -> bool:
