@@ -48,7 +48,12 @@ class Writes:
 
 
 def played(
-    family: str, replies: Sequence[str], *, window: bool = False
+    family: str,
+    replies: Sequence[str],
+    *,
+    window: bool = False,
+    require_thinking: bool = False,
+    reply_prefix: str = "",
 ) -> tuple[ScriptedEnvironment, tuple[Step, ...]]:
     """Three steps of an environment with a tool, or as many as there are replies."""
     environment = ScriptedEnvironment(rewards=[0.0] * len(replies))
@@ -56,7 +61,11 @@ def played(
     agent = Agent(
         policy=Writes(family, replies),
         renderer=renderer_like(family),
-        parser=ActionParser(format=ActionFormat.TOOL_CALL),
+        parser=ActionParser(
+            format=ActionFormat.TOOL_CALL,
+            require_thinking=require_thinking,
+            reply_prefix=reply_prefix,
+        ),
         build_memory=lambda: (
             WindowMemory(size=2, template=template) if window else FullHistory(template=template)
         ),
@@ -164,17 +173,42 @@ def test_a_reply_without_a_call_is_invalid_and_the_episode_goes_on(family: str) 
 
 
 def test_of_several_calls_the_first_is_done_and_the_episode_goes_on() -> None:
-    """Also where the template takes one call alone, as Llama's does."""
+    """Later prompts show it and its result; of the others they have the sampled tokens."""
     call = CALLS["qwen2.5"]
+    reply = call.format("north") + "\n" + call.format("east")
 
-    environment, steps = played(
-        "qwen2.5", [call.format("north") + "\n" + call.format("east"), call.format("west")]
-    )
+    environment, steps = played("qwen2.5", [reply, call.format("west")])
 
     assert [json.loads(action)["arguments"]["where"] for action in environment.actions] == [
         *("north", "west")
     ]
     assert len(steps[0].calls[0].tool_calls) == 2
+    *_, assistant, result = steps[1].calls[0].messages
+    assert [asked.arguments for asked in assistant.tool_calls] == ['{"where": "north"}']
+    assert (result.role, result.tool_call_id) == ("tool", assistant.tool_calls[0].id)
+    assert reply in text_of("qwen2.5", steps[1])
+
+
+def test_a_call_needs_a_thought_where_the_run_asks_for_one() -> None:
+    call = CALLS["qwen3"].format("north")
+
+    _, steps = played(
+        "qwen3", [f"<think>\nNorth?\n</think>\n\n{call}", call], require_thinking=True
+    )
+
+    assert [step.action_valid for step in steps] == [True, False]
+    assert all(step.calls[0].tool_calls for step in steps)
+
+
+@pytest.mark.parametrize("thought", ["North?\n</think>\n\n", ""])
+def test_a_thought_that_the_template_began_hides_no_call(thought: str) -> None:
+    """After a result some templates begin none, and the reply is a call alone."""
+    reply = thought + CALLS["qwen3"].format("north")
+
+    environment, steps = played("qwen3", [reply], reply_prefix="<think>")
+
+    assert steps[0].action_valid
+    assert json.loads(environment.actions[0])["arguments"] == {"where": "north"}
 
 
 def test_a_window_shows_past_calls_as_words_and_the_template_has_the_tools() -> None:

@@ -25,7 +25,7 @@ from longhaul_core.rollout import (
     run_episode,
 )
 from longhaul_core.store.records import Phase
-from longhaul_core.types import Message
+from longhaul_core.types import Message, Tool
 from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
 from longhaul_trainer.environments import RunEnvironments, memory_builder, prompt_template
@@ -252,7 +252,9 @@ class ChancePlayer(_Unasked):
 class NoReplies:
     """Stands where a responder has its policy, and nobody asks it. A `HostedPolicy`."""
 
-    async def reply(self, messages: Sequence[Message], sampling: Sampling) -> HostedReply:
+    async def reply(
+        self, messages: Sequence[Message], sampling: Sampling, *, tools: Sequence[Tool] = ()
+    ) -> HostedReply:
         """Nothing.
 
         Raises:

@@ -9,6 +9,7 @@ from longhaul_core.actions.parser import (
     called,
     default_instruction,
     split_thinking,
+    with_answer,
     written,
 )
 
@@ -22,5 +23,6 @@ __all__ = [
     "called",
     "default_instruction",
     "split_thinking",
+    "with_answer",
     "written",
 ]

@@ -22,6 +22,7 @@ __all__ = [
     "ParsedAction",
     "called",
     "default_instruction",
+    "with_answer",
     "written",
 ]
 
@@ -184,6 +185,16 @@ def called(name: str, arguments: str) -> str:
         arguments: A JSON object as text; anything else is no action.
     """
     return f'{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": {arguments or "{}"}}}'
+
+
+def with_answer(reply: str, action: str) -> str:
+    """A reply whose answer is an action; its thoughts stay as they were.
+
+    Args:
+        reply: As the policy wrote it.
+        action: What was read of it.
+    """
+    return f"{reply.rpartition(_THOUGHT)[0]}{_THOUGHT}{action}"
 
 
 def split_thinking(text: str) -> tuple[str, str]:

@@ -30,8 +30,8 @@ class Responder:
     max_reply_tokens: int = 64
     """Longest reply of one call; the engine marks a reply that it cut."""
     tools: tuple[Tool, ...] = ()
-    """Of the environment, where actions are calls of them: the chat template is given these in the
-    prompts of actions, and the renderer is a `ChatRenderer`."""
+    """Of the environment, where actions are calls of them: the chat template, or a hosted model, is
+    given these in the prompts of actions. The renderer is a `ChatRenderer`, or is not asked."""
 
     def __post_init__(self) -> None:
         if self.temperature < 0:

@@ -9,7 +9,7 @@ and so does anything that is a fault of ours. The environment is closed on every
 import asyncio
 from dataclasses import replace
 
-from longhaul_core.actions import called
+from longhaul_core.actions import called, with_answer
 from longhaul_core.environment import EnvironmentFactory
 from longhaul_core.errors import (
     EpisodeError,
@@ -129,6 +129,7 @@ class _Episode:
         with attributed_to(PolicyFailure, "parsing the reply"):
             says = call.reply
             if self._agent.tools and call.tool_calls:
-                says = called(call.tool_calls[0].name, call.tool_calls[0].arguments)
+                first = call.tool_calls[0]
+                says = with_answer(says, called(first.name, first.arguments))
             action = self._agent.parser.parse(says, observation.admissible_actions)
         return await driver.play(action.text, reply=call.reply, valid=action.valid)

@@ -229,18 +229,19 @@ class EpisodeSession:
             top_p=responder.top_p,
             max_tokens=longest,
         )
+        tools = responder.tools if purpose == "act" else ()
+        tool_prompts = self._tool_prompts[agent] if tools else None
         if offers(responder.policy, HostedPolicy):
-            call = await self._hosted(responder.policy, prompt, sampling)
+            call = await self._hosted(responder.policy, prompt, sampling, tool_prompts=tool_prompts)
             step.calls[place] = call = replace(call, purpose=purpose, agent=agent)
             return call
         earlier = tuple(self._streams[agent, purpose])
-        tools = responder.tools if purpose == "act" else ()
         asked, dropped = await self._fitted(
             prompt,
             responder.renderer,
             earlier,
             begins_reply=purpose == "act",
-            tool_prompts=self._tool_prompts[agent] if tools else None,
+            tool_prompts=tool_prompts,
         )
         completion, seconds = await self._sampler.get(responder, asked, sampling)
         read = ReadReply(text=completion.text, tool_calls=completion.tool_calls)
@@ -269,8 +270,8 @@ class EpisodeSession:
         )
         step.calls[place] = call
         self._streams[agent, purpose].append(call)
-        if tools:
-            self._tool_prompts[agent].add(call, read)
+        if tool_prompts is not None:
+            tool_prompts.add(call, read)
         return call
 
     def open_step(self, observation: Observation) -> int:
@@ -633,7 +634,12 @@ class EpisodeSession:
         return ToolPrompts(self._required_responder().tools)
 
     async def _hosted(
-        self, policy: HostedPolicy, prompt: Sequence[Message] | Shortenable, sampling: Sampling
+        self,
+        policy: HostedPolicy,
+        prompt: Sequence[Message] | Shortenable,
+        sampling: Sampling,
+        *,
+        tool_prompts: ToolPrompts | None,
     ) -> Call:
         """A call of a hosted model."""
         if isinstance(prompt, Shortenable):
@@ -641,19 +647,26 @@ class EpisodeSession:
                 messages = prompt.compose(0)
         else:
             messages = tuple(prompt)
-        reply, seconds = await self._sampler.of_hosted(policy, messages, sampling)
-        return Call(
+        tools = () if tool_prompts is None else tool_prompts.tools
+        if tool_prompts is not None:
+            messages = tool_prompts.shown(messages)
+        reply, seconds = await self._sampler.of_hosted(policy, messages, sampling, tools=tools)
+        call = Call(
             messages=messages,
             reply=well_formed(with_thoughts(reply.read)),
             sampled=None,
             model=reply.model,
             finish_reason=reply.finish_reason,
+            tools=tools,
             tool_calls=reply.read.tool_calls,
             cost_usd=reply.cost_usd,
             trained=False,
             queue_seconds=reply.queue_seconds,
             generate_seconds=max(0.0, seconds - reply.queue_seconds),
         )
+        if tool_prompts is not None:
+            tool_prompts.add(call, reply.read)
+        return call
 
     async def _fitted(
         self,

@@ -38,7 +38,7 @@ class ToolPrompts:
         """
         if not offers(renderer, ChatRenderer):
             raise TypeError(f"a {type(renderer).__name__} renders no prompts with tools")
-        shown = self._with_calls(messages)
+        shown = self.shown(messages)
         for call, reply in reversed(self._turns):
             new = shown[len(call.messages) + 1 :]
             if not new or call.sampled is None or shown[: -len(new)] != (*call.messages, reply):
@@ -51,18 +51,17 @@ class ToolPrompts:
         return Prompt(messages=shown, tokens=renderer.render_chat(shown, tools=self.tools))
 
     def add(self, call: Call, read: ReadReply) -> None:
-        """Take in a reply, which later prompts may go on from.
+        """Take in a reply, which later prompts show with its first call, the one that is done.
 
         Args:
             call: As it is recorded.
             read: What it asks for.
         """
-        reply = as_message(read, written=call.reply)
-        if len(read.tool_calls) > 1:  # the first alone is done, and templates may refuse several
-            reply = Message(role="assistant", content=call.reply)
-        self._turns.append((call, reply))
+        done = replace(read, tool_calls=read.tool_calls[:1])
+        self._turns.append((call, as_message(done, written=call.reply)))
 
-    def _with_calls(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+    def shown(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """A memory's messages with calls and results in their places."""
         shown, later = list(messages), list(self._turns)
         for place in reversed(range(len(messages) - 1)):
             if messages[place].role != "assistant":
