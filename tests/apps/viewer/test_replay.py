@@ -632,7 +632,7 @@ def test_a_reply_without_text_says_why_and_draws_no_empty_box(
         (1, "user", "have the client send the whole history"),
     ],
 )
-def test_a_conversation_that_begins_anew_names_what_would_have_it_go_on(
+def test_a_conversation_that_begins_anew_names_its_cure(
     page: Page, workshop: Workshop, at: int, role: Role, cure: str
 ) -> None:
     talk = [
@@ -661,7 +661,7 @@ def test_a_conversation_that_begins_anew_names_what_would_have_it_go_on(
 
     open_replay(page, workshop.viewer, record.episode_id, step=1)
 
-    row = page.locator(".step tr").filter(has_text="To have it go on")
+    row = page.locator(".step tr").filter(has_text="Cure")
     expect(row).to_contain_text(cure)
     open_replay(page, workshop.viewer, record.episode_id, step=0)
     expect(page.locator(".step tr").filter(has_text="Conversation")).to_contain_text("begins here")

@@ -50,9 +50,9 @@ class ActionFormat(StrEnum):
     REACT = "react"
     """`Thought:`, a thought, `Action:` once, and the action, which is one line."""
     TOOL_CALL = "tool_call"
-    """A call of one of the environment's tools, of which the model's chat template tells it: the
-    first that the reply has, as the model writes calls. From a text alone it is the first object
-    of a `name` and of `arguments` (or `parameters`, as Llama writes)."""
+    """A call of one of the environment's tools, which the chat template lists: the reply's first one,
+    in the model's own syntax. In a text it is the first object with a `name` and `arguments` (or
+    `parameters`, as Llama writes)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

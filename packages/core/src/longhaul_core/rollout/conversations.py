@@ -36,7 +36,7 @@ _LONGEST_KEY = 64
 _LOOKED_AT = 100
 """Messages of a new conversation that are compared with earlier replies."""
 _FOLLOWERS = 8
-"""Messages after the same ones, of which the most similar one is told where a prompt differs."""
+"""Messages after the same ones; a prompt that differs is compared with the most similar one."""
 _TELLING = 20
 """Characters of a reply that no example of a prompt has by chance."""
 

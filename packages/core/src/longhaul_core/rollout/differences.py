@@ -1,9 +1,9 @@
 """Where a program's conversation first differs from the one that was recorded, in a few words."""
 
 import json
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 from longhaul_core.types import Message
 
@@ -72,8 +72,9 @@ def _said(message: Message) -> str:
 
 
 def _num_shared(one: str, other: str) -> int:
-    pairs = zip(one, other, strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    """Characters that both begin with; no message is walked through character by character."""
+    lengths = range(1, min(len(one), len(other)) + 1)
+    return bisect_left(lengths, True, key=lambda length: one[:length] != other[:length])
 
 
 def _excerpt(text: str, first: int) -> str:

@@ -35,7 +35,7 @@ def num_repeated_tokens(calls: Sequence[Call]) -> list[int]:
         calls: Of one episode, in order.
 
     Returns:
-        A number for each call; 0 where nobody knows its tokens.
+        A number for each call; 0 where its tokens are unknown.
     """
     counts = [0] * len(calls)
     begins_anew = [

@@ -22,7 +22,7 @@ const SPEEDS = [0.5, 1, 2, 4, 8, 16, 32]
 const COLOURS = ["probability", "gap", "entropy", "advantage", "mask"]
 const PROMPTS = ["changes", "messages", "tokens"]
 
-/* What keeps a program's conversation from going on, by the role of the first message that differs. */
+/* How a program lets a conversation continue, by the role of the first message that differs. */
 const CURES = {
   system: "put clocks, counters and states into the newest message, not into the system message",
   assistant: "have the client send replies back as they came: native tool calls, no stop words of its own",
@@ -1201,7 +1201,7 @@ class Replay {
       h("tr", { class: css ?? "", title: explained }, h("th", {}, name), h("td", {}, value)))))
   }
 
-  /** What would have a conversation go on that began anew. */
+  /** How a conversation that began anew could have continued. */
   cure(call, texts) {
     const change = this.episode.changes.get(`${call.step_index}/${call.call_index}`)?.messages.find((each) => each.kind !== "kept")
     const message = change?.message ?? this.episode.messages.get(texts?.prompt[change?.later])
@@ -1216,7 +1216,7 @@ class Replay {
     return [
       call.policy_version == null ? null : ["Policy version", String(call.policy_version), "", "Optimizer steps behind the weights that sampled the reply"],
       call.continuation == null ? null : ["Conversation", `${call.conversation}, ${goes[call.continuation] ?? call.continuation}`],
-      call.continuation !== "changed" ? null : ["To have it go on", this.cure(call, texts), "", "By the first message that is not the one before. The run's log has both texts, and the guide to agents more"],
+      call.continuation !== "changed" ? null : ["Cure", this.cure(call, texts), "", "By the first message that is not the one before. The run's log has both texts, and the guide to agents more"],
       cached == null || call.num_prompt_tokens == null ? null : ["Prompt cached", `${cached} of ${call.num_prompt_tokens}`, "", "Leading tokens that the engine had kept of earlier prompts"],
       call.cost_usd == null ? null : ["Cost", `$${call.cost_usd.toFixed(4)}`],
       drawn == null ? null : ["Its sampling", [`temperature ${drawn.temperature}`, `top_p ${drawn.top_p}`, `≤ ${drawn.max_tokens} tokens`, ...drawn.altered.map(([name, value]) => `${name} ${value}`)].join(", "), "", "Not as the run says"],
