@@ -50,8 +50,8 @@ class ActionFormat(StrEnum):
     REACT = "react"
     """`Thought:`, a thought, `Action:` once, and the action, which is one line."""
     TOOL_CALL = "tool_call"
-    """A call of one of the environment's tools, which the chat template lists: the reply's first one,
-    in the model's own syntax. In a text it is the first object with a `name` and `arguments` (or
+    """A call of one of the environment's tools, which the chat template lists: the first one of the
+    reply, in the model's syntax. In a text it is the first object with a `name` and `arguments` (or
     `parameters`, as Llama writes)."""
 
 
