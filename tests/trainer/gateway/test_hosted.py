@@ -217,16 +217,12 @@ def test_an_environments_tools_reach_a_hosted_model_and_its_calls_are_actions(
     assert [step.calls[0].tools for step in outcome.steps] == [(tool,), (tool,)]
     first, second = endpoints.seen[before:]
     assert [request.tools for request in (first, second)] == [(tool,), (tool,)]
-    assert second.messages == (
-        Message(role="system", content="Be brief."),
-        Message(role="user", content="start 3"),
-        Message(
-            role="assistant",
-            content="Let me look.",
-            tool_calls=(ToolCall(id="c0", name="look", arguments='{"at":"door"}'),),
-        ),
-        Message(role="tool", content="after 1", tool_call_id="c0"),
-    )
+    system, user, assistant, result = second.messages
+    (call,) = assistant.tool_calls
+    assert (system.role, user.text) == ("system", "start 3")
+    assert (assistant.text, call.id, call.name) == ("Let me look.", "c0", "look")
+    assert json.loads(call.arguments) == {"at": "door"}
+    assert result == Message(role="tool", content="after 1", tool_call_id="c0")
 
 
 def test_a_limit_that_the_vendor_demands_is_there_where_a_client_names_none(
