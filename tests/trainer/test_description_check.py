@@ -312,10 +312,8 @@ def test_pictures_for_a_model_that_reads_none_are_refused_unless_the_run_agrees(
 def test_calls_of_tools_need_an_environment_that_offers_some() -> None:
     actions, prompt = {"format": "tool_call"}, {"reply_prefix": "<action>"}
 
-    problems = problems_of(run_with(actions=actions, prompt=prompt))
+    offers, prefix = problems_of(run_with(actions=actions, prompt=prompt))
 
-    assert len(problems) == 1
-    offers, prefix = problems[0].splitlines()
     assert offers.startswith('actions.format = "tool_call" calls tools, and ')
     assert 'offers none; set actions.format = "tags"' in offers
     assert prefix.startswith("prompt.reply_prefix = '<action>' begins no call of a tool")

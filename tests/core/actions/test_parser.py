@@ -84,6 +84,8 @@ def written(parser: ActionParser, action: str) -> str:
             return f"\n{action}\n"
         case ActionFormat.REACT:
             return f"\nAction:\n{action}\n"
+        case ActionFormat.TOOL_CALL:
+            return f"\n{action}\n"
 
 
 @pytest.mark.parametrize("parser", [TAGS, JSON, PLAIN])

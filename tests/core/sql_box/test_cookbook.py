@@ -706,7 +706,7 @@ def test_every_question_is_asked_here() -> None:
     assert [each.name for each in questions()] == sorted(
         ASKED, key=[each.name for each in questions()].index
     )
-    assert len(questions()) == len({each.question for each in questions()}) == 25
+    assert len(questions()) == len({each.question for each in questions()}) == 26
 
 
 def test_groups_of_equal_returns_are_not_taken_for_groups_without_signal(box: Box) -> None:

@@ -6,11 +6,13 @@ All queries are over the lineage. `rows_of_episodes` reads any table that belong
 
 from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from sqlalchemy import (
+    BindParameter,
     ColumnElement,
     CompoundSelect,
+    SQLColumnExpression,
     UniqueConstraint,
     bindparam,
     case,
@@ -375,9 +377,9 @@ def episodes_that_spell(
 
 
 @lru_cache(maxsize=16)
-def _that_spell(names: frozenset[str], in_replies: frozenset[str]) -> CompoundSelect[tuple[str]]:
+def _that_spell(names: frozenset[str], in_replies: frozenset[str]) -> CompoundSelect[str]:
     """The statement, whose making takes longer than its answer for a small run."""
-    asked = bindparam("episode_ids", expanding=True)
+    asked: BindParameter[Any] = bindparam("episode_ids", expanding=True)
     of_message = (
         MessageRow.own_lines
         + func.coalesce(MessageRow.pieces_json, "")
@@ -386,7 +388,7 @@ def _that_spell(names: frozenset[str], in_replies: frozenset[str]) -> CompoundSe
         + func.coalesce(MessageRow.parts_json, "")
     )
 
-    def spells(text: ColumnElement[str], among: frozenset[str]) -> ColumnElement[bool]:
+    def spells(text: SQLColumnExpression[Any], among: frozenset[str]) -> ColumnElement[bool]:
         # `replace` minds the case in both databases, and `LIKE` in one of them alone.
         return or_(false(), *(func.replace(text, name, "") != text for name in sorted(among)))
 
