@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Literal, NamedTuple, TypeVar
 
 from longhaul_core.store.packing import content_hash
@@ -26,6 +26,7 @@ from longhaul_core.types import (
     Step,
     Trajectory,
 )
+from longhaul_trainer.training.repeated_tokens import num_repeated_tokens
 from longhaul_trainer.training.step_metadata import (
     CallSpan,
     EpisodeMetadata,
@@ -261,6 +262,8 @@ def metadata_of(
     def anchor(state: str) -> str:
         return state if anchor_texts else content_hash(state)
 
+    calls = [call for step in trajectory.steps for call in step.calls]
+    repeated = iter(num_repeated_tokens(calls))
     hooks = (None,) * len(trajectory.steps) if hook_rewards is None else hook_rewards
     return EpisodeMetadata(
         environment=trajectory.task.environment,
@@ -291,6 +294,7 @@ def metadata_of(
                     call.continuation for call in step.calls if call.continuation is not None
                 ),
                 overridden_calls=sum(bool(call.overridden) for call in step.calls),
+                repeated_tokens=sum(islice(repeated, len(step.calls))),
             )
             for step, hook in zip(trajectory.steps, hooks, strict=True)
         ),

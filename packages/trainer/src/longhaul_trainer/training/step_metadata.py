@@ -50,6 +50,8 @@ class StepMetadata:
     it."""
     overridden_calls: int = 0
     """How many of these calls asked for something that they did not get."""
+    repeated_tokens: int = 0
+    """See `num_repeated_tokens`, summed over these calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
