@@ -53,8 +53,9 @@ def test_every_algorithm_that_names_its_code_is_compared_with_a_script() -> None
 
 def _comment_of(file: Path) -> str:
     """The words at a file's head, on one line."""
-    lines = itertools.takewhile(lambda line: line.startswith("#"), file.open(encoding="utf-8"))
-    return " ".join(" ".join(lines).replace("#", " ").split())
+    lines = file.read_text("utf-8").splitlines()
+    head = itertools.takewhile(lambda line: line.startswith("#"), lines)
+    return " ".join(" ".join(head).replace("#", " ").split())
 
 
 def test_the_table_of_the_guide_is_that_of_the_files_today() -> None:
