@@ -174,8 +174,12 @@ def test_a_step_whose_observation_spells_a_control_token_is_marked() -> None:
 def test_a_step_is_marked_for_what_its_program_newly_sends_of_users_and_tools() -> None:
     trajectory = make_trajectory(rewards=(0.0,) * 4)
     (call,) = trajectory.steps[0].calls
-    roles = ("system", "assistant", "tool", "user")
-    chat = [Message(role=role, content=f"{role} <mark>") for role in roles]
+    chat = [
+        Message(role="system", content="in charge: <mark>"),
+        Message(role="assistant", content="a reply: <mark>"),
+        Message(role="tool", content="found: <mark>", tool_call_id="call00001"),
+        Message(role="user", content="composed: <mark>"),
+    ]
     prompts = (chat[:1], chat[:2], chat[:3], chat[:3])
     steps = [
         replace(one, calls=(replace(call, messages=tuple(sent), continuation=Continuation.EXACT),))
