@@ -117,6 +117,22 @@ def test_every_link_leads_to_a_file() -> None:
     ] == []
 
 
+def test_the_index_of_decisions_has_each_record_once_under_its_title() -> None:
+    folder = ROOT / "docs" / "decisions"
+    records = sorted(set(folder.glob("0*.md")) - {folder / "0000-template.md"})
+    headings = [record.read_text("utf-8").partition("\n")[0] for record in records]
+    rows = re.findall(
+        r"^\| \[(\d{4})\]\((\S+)\) \| (.+?) \|",
+        (folder / "README.md").read_text("utf-8"),
+        re.MULTILINE,
+    )
+
+    assert len(records) > 20
+    assert [(f"# {number}. {title}", name) for number, name, title in rows] == [
+        (heading, record.name) for heading, record in zip(headings, records, strict=True)
+    ]
+
+
 @cache
 def anchors_of(page: Path) -> set[str]:
     """What a link may name behind `#`: each heading, as GitHub writes it."""

@@ -84,7 +84,8 @@ def problems_of(environment_id: str, options: Options) -> list[str]:
         environment_id,
         options=options,
         num_tasks=1 if slow else 3,
-        num_starts=None if environment_id in ALL_STARTS else NUM_STARTS // (5 if slow else 1),
+        num_starts=None if environment_id in ALL_STARTS else NUM_STARTS // (20 if slow else 1),
+        horizon=60 if slow else 200,
     )
 
 

@@ -24,7 +24,7 @@ import torch
 from verl import DataProto
 
 FILE = Path(__file__).parent / "action_penalties.json.gz"
-NUM_GROUPS = 300
+NUM_GROUPS = 2000
 NUM_TOKENS = 2
 """Of every prompt and every reply."""
 FUNCTIONS = {

@@ -309,6 +309,17 @@ def test_pictures_for_a_model_that_reads_none_are_refused_unless_the_run_agrees(
     assert problems(path="tiny", observation="grid") == []
 
 
+def test_calls_of_tools_need_an_environment_that_offers_some() -> None:
+    actions, prompt = {"format": "tool_call"}, {"reply_prefix": "<action>"}
+
+    offers, prefix = problems_of(run_with(actions=actions, prompt=prompt))
+
+    assert offers.startswith('actions.format = "tool_call" calls tools, and ')
+    assert 'offers none; set actions.format = "tags"' in offers
+    assert prefix.startswith("prompt.reply_prefix = '<action>' begins no call of a tool")
+    assert problems_of(run_with(actions={"format": "tags"}, prompt=prompt)) == []
+
+
 def test_a_chat_template_that_leaves_pictures_out_is_refused(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(prepare_model("tiny-vision"), tmp_path / "model"))
     template = folder / "chat_template.jinja"

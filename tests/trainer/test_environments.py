@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.memory import PromptTemplate
 from longhaul_core.tasks import (
@@ -197,6 +198,18 @@ def test_how_actions_are_written_is_told_where_they_are_not_listed(
     assert grammar not in listed.system
     assert unlisted.system == f"{listed.system}\n{unlisted.system.splitlines()[-1]}"
     assert grammar in unlisted.system.splitlines()[-1]
+
+
+def test_tools_are_described_in_words_unless_the_chat_template_lists_them() -> None:
+    words = EnvironmentPrompt(system="You work.", instruction="Next?", calls="Tools: look")
+
+    def template(action_format: str) -> PromptTemplate:
+        (entry,) = run_with(actions={"format": action_format}).played_environments
+        return prompt_template(entry, replace(source_of(entry).describe(), prompt=words))
+
+    assert template("tags").system == "You work.\nTools: look"
+    assert template("tool_call").system == "You work."
+    assert template("tool_call").instruction == "Next? Call one of the tools."
 
 
 def test_a_prefix_replaces_the_request_for_a_form() -> None:

@@ -14,7 +14,7 @@ from longhaul_core.store.queries import EpisodeDetail, EpisodeFilter, StepDetail
 from longhaul_core.store.records import EpisodeRecord, RunStarted
 from longhaul_core.store.session import read_only_engine
 from longhaul_core.store.writer import StoreWriter
-from longhaul_core.types import Message, Sampling, Split, Task
+from longhaul_core.types import Message, Sampling, Split, Task, Tool
 from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.config.load import parse_config
 from longhaul_trainer.environments import descriptions_of
@@ -40,7 +40,9 @@ class Scripted:
     def __init__(self) -> None:
         self._left = list(ACTIONS)
 
-    async def reply(self, messages: Sequence[Message], sampling: Sampling) -> HostedReply:
+    async def reply(
+        self, messages: Sequence[Message], sampling: Sampling, *, tools: Sequence[Tool] = ()
+    ) -> HostedReply:
         text = f"<action>{self._left.pop(0)}</action>"
         return HostedReply(read=ReadReply(text=text), model="person")
 

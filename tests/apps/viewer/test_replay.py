@@ -20,7 +20,7 @@ from longhaul_core.store import StoreWriter, TokenPieces, maintenance, open_stor
 from longhaul_core.store.queries import search_steps
 from longhaul_core.store.retention import Retention
 from longhaul_core.store.search_terms import query_phrases
-from longhaul_core.types import Message, Observation, ToolCall
+from longhaul_core.types import Continuation, Message, Observation, Role, ToolCall
 from longhaul_viewer import links
 from steps import with_call
 from store_samples import (
@@ -622,6 +622,50 @@ def test_a_reply_without_text_says_why_and_draws_no_empty_box(
     page.goto(f"{viewer}/{links.address(links.COMPARE, left=pruned, right=removed)}")
     wrote = page.locator(".pair .wrote")
     expect(wrote).to_have_text(["(no text)", "(removed by the run's retention)"])
+
+
+@pytest.mark.parametrize(
+    ("at", "role", "cure"),
+    [
+        (0, "system", "put clocks, counters and states into the newest message"),
+        (2, "assistant", "have the client send replies back as they came"),
+        (1, "user", "have the client send the whole history"),
+    ],
+)
+def test_a_conversation_that_begins_anew_names_its_cure(
+    page: Page, workshop: Workshop, at: int, role: Role, cure: str
+) -> None:
+    talk = [
+        Message(role="system", content="It is 10:00."),
+        Message(role="user", content="Where?"),
+        Message(role="assistant", content="In the cellar."),
+        Message(role="user", content="Go on."),
+    ]
+    again = list(talk)
+    again[at] = Message(role=role, content="Another text.")
+    made = make_trajectory(rewards=(0.0, 0.0))
+    first, second = (
+        replace(
+            step,
+            calls=(replace(step.calls[0], messages=tuple(messages), continuation=continuation),),
+        )
+        for step, messages, continuation in zip(
+            made.steps,
+            (talk, again),
+            (Continuation.START, Continuation.CHANGED),
+            strict=True,
+        )
+    )
+    record = make_record(replace(made, steps=(first, second)), run_id=f"anew-{role}")
+    write(workshop.url, run_started(record.run_id), record)
+
+    open_replay(page, workshop.viewer, record.episode_id, step=1)
+
+    row = page.locator(".step tr").filter(has_text="Cure")
+    expect(row).to_contain_text(cure)
+    open_replay(page, workshop.viewer, record.episode_id, step=0)
+    expect(page.locator(".step tr").filter(has_text="Conversation")).to_contain_text("begins here")
+    expect(row).to_have_count(0)
 
 
 def test_a_continuation_leads_to_the_step_that_it_continues(

@@ -84,6 +84,8 @@ def written(parser: ActionParser, action: str) -> str:
             return f"\n{action}\n"
         case ActionFormat.REACT:
             return f"\nAction:\n{action}\n"
+        case ActionFormat.TOOL_CALL:
+            return f"\n{action}\n"
 
 
 @pytest.mark.parametrize("parser", [TAGS, JSON, PLAIN])
@@ -358,7 +360,7 @@ def test_the_instruction_shows_the_form_that_the_parser_accepts(
     assert "\n" not in instruction
     thought = "Thought:" if action_format is ActionFormat.REACT else "<think>"
     assert (thought in instruction) == require_thinking
-    if action_format is not ActionFormat.PLAIN:
+    if action_format not in (ActionFormat.PLAIN, ActionFormat.TOOL_CALL):
         shown = instruction.replace("Think inside <think>…</think>, then write", "")
         parser = ActionParser(format=action_format)
         assert parser.parse(shown) == valid("your action")

@@ -85,7 +85,7 @@ def as_verl_agent(group: dict[str, Any], name: str) -> list[list[float]]:
 @pytest.mark.parametrize("name", ["grpo", "gigpo", "graphgpo", "hgpo"])
 def test_advantages_are_those_of_verl_agents_own_functions(name: str) -> None:
     groups = recorded()
-    assert len(groups) == 300
+    assert len(groups) == 2000
 
     for group in groups:
         for found, theirs in zip(

@@ -6,7 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longhaul_core.evaluation import success_rate_interval, success_rate_over_tasks
+from longhaul_core.evaluation import (
+    bounded_mean_interval,
+    success_rate_interval,
+    success_rate_over_tasks,
+)
 from longhaul_core.evaluation.intervals import student_t_distribution, student_t_quantile
 
 
@@ -144,3 +148,36 @@ def test_an_interval_over_tasks_is_no_narrower_than_that_of_as_many_independent_
 def test_a_task_without_an_episode_is_refused(successes: list[list[bool]]) -> None:
     with pytest.raises(ValueError, match="at least 1 task, and 1 episode of each"):
         success_rate_over_tasks(successes)
+
+
+@given(st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=40))
+def test_a_mean_of_zeros_and_ones_has_wilsons_interval(values: list[float]) -> None:
+    expected = success_rate_interval(int(sum(values)), len(values))
+
+    assert bounded_mean_interval(values) == pytest.approx(expected)
+
+
+def test_a_mean_of_other_values_has_the_interval_of_as_many_zeros_and_ones_of_its_mean() -> None:
+    assert bounded_mean_interval([0.5, 0.75, 0.75, 1.0]) == success_rate_interval(3, 4)
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=20))
+def test_a_bounded_mean_stays_between_its_bounds(values: list[float]) -> None:
+    found = bounded_mean_interval(values)
+
+    assert 0.0 <= found.low <= found.estimate + 1e-12
+    assert found.estimate - 1e-12 <= found.high <= 1.0
+    assert found.low < found.high
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([], "at least 1 value, got none"),
+        ([0.5, 1.5], r"must lie in \[0, 1\], got 0.5 to 1.5; scale them"),
+        ([0.5, float("nan")], r"must lie in \[0, 1\]"),
+    ],
+)
+def test_values_beyond_their_bounds_are_refused(values: list[float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        bounded_mean_interval(values)

@@ -363,6 +363,77 @@ def test_a_prompt_with_a_calls_reply_after_other_messages_is_changed(
     assert (turn.continuation, turn.conversation, turn.base) == (Continuation.CHANGED, 1, None)
 
 
+@pytest.mark.parametrize(
+    ("prompt", "told"),
+    [
+        (
+            (system("It is 10:01."), user("Where?"), assistant(THERE), user("Go on.")),
+            "message 0 (system) was 'It is 10:00.' and is 'It is 10:01.'",
+        ),
+        (
+            (system("It is 10:00."), assistant(THERE), user("Go on.")),
+            f"message 1 (assistant) was of the role user, 'Where?' and is {THERE!r}",
+        ),
+        (
+            (system("It is 10:00."), user("Where?"), assistant("In"), user("Go on.")),
+            f"message 2 (assistant) was {THERE!r} and is 'In'",
+        ),
+        (
+            (system(f"It is 10:00.{'!' * 90}"), user("Where?"), assistant(THERE), user("Go on.")),
+            f"message 0 (system) was 'It is 10:00.' and is 'It is 10:00.{'!' * 40}'…",
+        ),
+    ],
+)
+def test_the_first_message_that_differs_is_told_with_both_sides(
+    episode: Episode, prompt: tuple[Message, ...], told: str
+) -> None:
+    episode.call(system("Name this talk."), user("Where?"), reply="Places")
+    episode.call(system("It is 10:00."), user("Where?"), reply=THERE)
+
+    turn = episode.begin(*prompt)
+
+    assert str(turn.difference) == told
+
+
+def test_a_difference_is_shown_where_it_is(episode: Episode) -> None:
+    long = "You are in a cave that goes on for miles. " * 9
+    episode.call(user(f"{long}It is 10:00.{long}"), reply=THERE)
+
+    turn = episode.begin(user(f"{long}It is 10:01.{long}"), assistant(THERE), user("?"))
+
+    assert str(turn.difference) == (
+        "message 0 (user) was …'or miles. It is 10:00.You are in a cave that goes on for mil'… "
+        "and is …'or miles. It is 10:01.You are in a cave that goes on for mil'…"
+    )
+
+
+@pytest.mark.parametrize(
+    ("sent", "was", "now"),
+    [
+        (replace(REPLY, tool_calls=()), '[["look"', "'I look.'"),
+        (replace(REPLY, tool_calls=(replace(LOOK, name="listen"),)), "look", "listen"),
+        (replace(REPLY, reasoning="It may be above."), "below", "above"),
+    ],
+)
+def test_calls_and_thoughts_that_differ_are_told(
+    episode: Episode, sent: Message, was: str, now: str
+) -> None:
+    episode.call(*ASKED, reply=REPLY)
+
+    before, _, after = str(episode.begin(*ASKED, sent, DARK).difference).partition(" and is ")
+
+    assert before.startswith(f"message {len(ASKED)} (assistant) was ")
+    assert was in before
+    assert now in after
+
+
+def test_what_goes_on_differs_nowhere(episode: Episode) -> None:
+    episode.call(*ASKED, reply=REPLY)
+
+    assert episode.begin(*ASKED, REPLY, DARK).difference is None
+    assert episode.begin(user("Something else")).difference is None
+
+
 def test_a_short_reply_is_changed_only_after_what_it_answered(episode: Episode) -> None:
     episode.call(system("It is 10:00."), user("Where?"), reply="There.")
     clock = episode.begin(system("It is 10:01."), user("Where?"), assistant("There."), user("?"))

@@ -1,6 +1,7 @@
 """The record of an episode that a program plays: calls and steps that may overlap."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
@@ -152,6 +153,25 @@ def test_a_prompt_that_the_template_writes_anew_is_rendered_whole_and_forks() ->
     assert (forked.continuation, forked.conversation) == (Continuation.FORKED, 1)
     told = (user("Find it."), assistant("Where?"), user("Here."))
     assert tokens_of(forked)[0] == renderer.render_chat(told)
+
+
+def test_where_a_prompt_parts_from_what_was_recorded_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    session = session_of(ScriptedPolicy(["In the cellar, below the stairs.", "I see."]))
+
+    async def program() -> None:
+        await call(session, user("It is 10:00."))
+        said = assistant("In the cellar, below the stairs.")
+        await call(session, user("It is 10:01."), said, user("Go."))
+
+    with caplog.at_level(logging.INFO, logger="longhaul_core.rollout.session"):
+        run(program())
+
+    assert caplog.messages == [
+        f"episode {SPEC.episode_id}, step 1: the prompt goes on from no call, because "
+        "message 0 (user) was 'It is 10:00.' and is 'It is 10:01.'"
+    ]
 
 
 def test_what_is_new_is_what_the_step_shows() -> None:

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
@@ -17,9 +18,11 @@ from longhaul_core.sql_box.cookbook import Question, question, questions
 from longhaul_core.sql_box.cookbook.asking import ask_question
 from longhaul_core.sql_box.cookbook.guide import with_questions
 from longhaul_core.sql_box.limits import QueryLimits
-from longhaul_core.store import EpisodeRecord
+from longhaul_core.store import EpisodeRecord, StoreWriter, open_store
 from longhaul_core.store.packing import content_hash
 from longhaul_core.types import FailedEpisode, FinishReason, StopReason, Task, Trajectory
+from steps import with_call
+from store_samples import make_record, make_trajectory, run_started
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "sql.md"
 Row = tuple[Any, ...]
@@ -454,6 +457,31 @@ def prompt_growth(world: World, run: str) -> Answer:
     return rows, lambda row: row[0]
 
 
+def tokens_read_again(world: World, run: str) -> Answer:
+    counts: dict[tuple[int, str], list[tuple[int, int, int]]] = defaultdict(list)
+    for one in world.of(run):
+        latest: dict[tuple[str, ...], tuple[int, ...]] = {}
+        for call in (call for step in one.outcome.steps for call in step.calls):
+            if call.sampled is None:
+                continue
+            prompt = call.sampled.prompt_tokens
+            of_agent = (call.agent, call.purpose)
+            stream = (*of_agent, str(call.conversation))
+            before = latest.get(stream, latest.get(of_agent, ()))
+            shared = 0
+            while before[: shared + 1] == prompt[: shared + 1] and shared < len(prompt):
+                shared += 1
+            counts[one.training_step, one.phase].append(
+                (len(prompt), shared, min(len(before), len(prompt)) - shared)
+            )
+            latest[stream] = latest[of_agent] = prompt
+    rows: list[Row] = []
+    for (training_step, phase), same in counts.items():
+        read, shared, repeated = (sum(column) for column in zip(*same, strict=True))
+        rows.append((training_step, phase, len(same), read, shared, repeated, repeated / read))
+    return rows, lambda row: (row[0], row[1])
+
+
 def horizon_hits(world: World, run: str) -> Answer:
     ends: dict[tuple[int, str], list[Trajectory]] = defaultdict(list)
     for one, outcome in played(world.of(run)):
@@ -551,6 +579,7 @@ ASKED: dict[str, tuple[Callable[..., Answer], dict[str, str | int], dict[str, st
     "best_steps": (best_steps, RUN | {"training_step": 1, "most": 6}, {}),
     "shared_states": (shared_states, RUN | {"training_step": 3}, {}),
     "prompt_growth": (prompt_growth, RUN, {}),
+    "tokens_read_again": (tokens_read_again, RUN, {}),
     "horizon_hits": (horizon_hits, RUN, {}),
     "action_diversity": (action_diversity, RUN, {}),
     "unread_calls": (unread_calls, RUN, {}),
@@ -578,6 +607,27 @@ def test_a_question_answers_what_the_records_say(box: Box, name: str) -> None:
     assert sorted(map(comparable, found.rows)) == sorted(map(comparable, expected))
     keys = [rounded(order(row)) for row in found.rows]
     assert keys == sorted(keys)
+
+
+def test_tokens_are_read_again_behind_what_changed(tmp_path: Path) -> None:
+    """The second prompt has three tokens of the first again, behind a new one."""
+    outcome = make_trajectory(rewards=(0.0, 0.0, 1.0))
+    prompts = ((1, 2, 3, 4, 5), (1, 2, 9, 3, 4, 5), (1, 2, 9, 3, 4, 5, 6, 7))
+    steps = tuple(
+        with_call(step, prompt_tokens=prompt)
+        for step, prompt in zip(outcome.steps, prompts, strict=True)
+    )
+    open_store(tmp_path / "store.db").dispose()
+    with StoreWriter(tmp_path / "store.db") as writer:
+        writer.write([run_started(), make_record(replace(outcome, steps=steps))])
+
+    found = run_query(
+        str(tmp_path / "store.db"), question("tokens_read_again").filled({"run": "run"})
+    )
+
+    assert [row[2:] for row in found.rows] == [
+        (3, 5 + 6 + 8, 0 + 2 + 6, 0 + 3 + 0, pytest.approx(3 / 19))
+    ]
 
 
 @pytest.mark.parametrize("words", ["kitchen with 5_ less", "kitchen%less", "5! less", "a_hall"])
@@ -656,7 +706,7 @@ def test_every_question_is_asked_here() -> None:
     assert [each.name for each in questions()] == sorted(
         ASKED, key=[each.name for each in questions()].index
     )
-    assert len(questions()) == len({each.question for each in questions()}) == 25
+    assert len(questions()) == len({each.question for each in questions()}) == 26
 
 
 def test_groups_of_equal_returns_are_not_taken_for_groups_without_signal(box: Box) -> None:

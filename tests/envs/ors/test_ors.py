@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from longhaul_core.actions import called
 from longhaul_core.environment import EnvironmentDescription, EnvironmentSource, StepResult
 from longhaul_core.errors import ConfigError, EnvironmentFailure
 from longhaul_core.types import Observation, Split, Task
@@ -52,7 +53,7 @@ def test_a_task_is_solved_by_calls(server: str) -> None:
     task = listed(environments, Split.TEST)["test/3"]
 
     first, results = asyncio.run(
-        played(environments, task, [call("hint"), call("answer", value=5)])
+        played(environments, task, [call("hint"), called("answer", '{"value": 5}')])
     )
 
     assert first.text == "What is 3 + 2?"
@@ -80,8 +81,12 @@ def test_tasks_and_tools_are_those_that_the_server_lists(server: str) -> None:
     assert sorted([*train, *validation]) == sorted(f"train/{index}" for index in range(20))
     description = environments.describe()
     assert description.prompt is not None
-    assert '- answer: Answer with a number. Input: {"value": ' in description.prompt.system
-    assert "secret" not in description.prompt.system
+    assert '- answer: Answer with a number. Input: {"value": ' in description.prompt.calls
+    assert "secret" not in description.prompt.calls
+    answer = next(tool for tool in description.tools if tool.name == "answer")
+    assert answer.description == "Answer with a number."
+    assert json.loads(answer.parameters)["properties"]["value"]
+    assert "secret" not in {tool.name for tool in description.tools}
     assert EnvironmentDescription.from_json(description.to_json()) == description
 
 

@@ -1,5 +1,7 @@
 """ScienceWorld: the authors' splits and scores, exact repetition, and no Java left behind."""
 
+import gzip
+import json
 import os
 import select
 import signal
@@ -13,6 +15,8 @@ import pytest
 
 from longhaul_core.errors import ConfigError, MachineError
 from longhaul_core.types import Split, Task
+from longhaul_envs.against.comparison import compared_with
+from longhaul_envs.against.scienceworld import options, words
 from longhaul_envs.play import act, expert_policy, play, start
 from longhaul_envs.scienceworld import java
 from longhaul_envs.scienceworld import tasks as task_list
@@ -23,6 +27,8 @@ from longhaul_envs.scienceworld.world import World
 pytest.importorskip("scienceworld", reason="longhaul-envs[scienceworld] is not installed")
 
 WAIT_SECONDS = 60
+RECORDED = Path(__file__).parents[2] / "golden" / "scienceworld_steps.json.gz"
+"""Steps of AgentGym's own server; `make_scienceworld_steps.py` made it."""
 
 
 @pytest.fixture(scope="module")
@@ -323,3 +329,73 @@ def test_agentgyms_tasks_are_a_preset_and_numbers_of_the_paper_name_tasks() -> N
 def test_ids_of_no_task_are_refused(task_id: str) -> None:
     with pytest.raises(ValueError, match="no ScienceWorld task"):
         task_list.parse_task_id(task_id)
+
+
+def test_steps_are_those_of_agentgyms_own_server(shared_java: None) -> None:
+    episodes = json.loads(gzip.decompress(RECORDED.read_bytes()))
+    assert sum(len(episode["steps"]) for episode in episodes) >= 250
+    rewards = {reward for episode in episodes for _, _, reward, _ in episode["steps"]}
+    ends = {done for episode in episodes for _, _, _, done in episode["steps"]}
+    assert len(rewards) > 5
+    assert ends == {True, False}
+    ours = ScienceWorld(**options() | {"admissible": "none", "anchor": "seen"})
+
+    for episode in episodes:
+        goal, _, seen = start(ours, task_of(episode["task"])).text.partition("\n")
+        assert (goal, words(seen)) == (f"Goal: {episode['goal']}", episode["first"])
+        for action, theirs, reward, done in episode["steps"]:
+            result = act(ours, action)
+            assert words(result.observation.text.partition("\n")[2]) == theirs, action
+            assert (result.reward, result.terminated or result.truncated) == (reward, done)
+    ours.close()
+
+
+SERVER = """
+from longhaul_envs.scienceworld.tasks import CUTS
+from longhaul_envs.scienceworld.world import World
+
+
+class Server:
+    games = [{"taskName": name, "variationIdx": n} for name in CUTS for n in range(CUTS[name][0])]
+
+    def create(self):
+        self.world = World()
+        return {"id": 7}
+
+    def reset(self, place, number):
+        game, self.score = self.games[number], 0
+        seen = self.world.load(game["taskName"], game["variationIdx"], ())
+        return {"task_description": self.world.description, "observation": seen}
+
+    def step(self, place, action):
+        seen = " ".join(reversed(self.world.step(action).split()))
+        before, self.score = self.score, self.world.score
+        over = self.world.is_completed or self.score < 0 or self.world.num_moves > 100
+        return {"observation": seen, "reward": (self.score - before) * FACTOR, "done": over}
+
+    def close(self, place):
+        self.world.close()
+
+
+server = Server()
+"""
+"""With the interface of AgentGym's, played by our own simulator; words in another order."""
+
+
+@pytest.mark.parametrize(("factor", "different"), [(1, False), (-1, True)])
+def test_steps_are_compared_with_those_of_a_checkout(
+    tmp_path: Path, shared_java: None, factor: int, different: bool
+) -> None:
+    package = tmp_path / "agentenv-sciworld" / "agentenv_sciworld"
+    package.mkdir(parents=True)
+    (package / "environment.py").write_text(f"FACTOR = {factor}\n{SERVER}", "utf-8")
+
+    found = compared_with("longhaul/ScienceWorld-v0", tmp_path, num_pairs=62)
+
+    assert {one.what for one in found} == {"goal", "observation", "reward", "end"}
+    assert {one.what: one.num_different > 0 for one in found} == {
+        "goal": False,
+        "observation": False,
+        "reward": different,
+        "end": False,
+    }

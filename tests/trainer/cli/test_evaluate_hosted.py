@@ -254,8 +254,9 @@ def test_a_hosted_model_answers_a_program(hosted: Hosted, folder: Path) -> None:
         (["--key-variable", "NO_SUCH_KEY"], "not set"),
         (["--key-variable", "sk-secret-in-plain"], "and not the key itself"),
         (["--endpoint", "127.0.0.1"], "http://"),
+        (["actions.format=tool_call"], "longhaul/TextCraft-v0 offers none; set actions.format"),
     ],
-    ids=["address", "model", "key", "no-key", "key-in-plain", "no-address"],
+    ids=["address", "model", "key", "no-key", "key-in-plain", "no-address", "no-tools"],
 )
 def test_a_wrong_endpoint_is_named_before_anything_is_played(
     hosted: Hosted, folder: Path, monkeypatch: pytest.MonkeyPatch, changed: list[str], said: str

@@ -11,8 +11,18 @@ from typing import Literal
 
 import pytest
 
-from longhaul_core.policy import ReplyPart
-from longhaul_core.types import FinishReason, Message, Picture, Tool, ToolCall
+from fakes import ScriptedEnvironment, make_task
+from longhaul_core.actions import ActionFormat, ActionParser
+from longhaul_core.memory import FullHistory, PromptTemplate
+from longhaul_core.policy import NoTokens, ReplyPart
+from longhaul_core.rollout import (
+    Agent,
+    EpisodeLimits,
+    EpisodeOutcome,
+    EpisodeSpec,
+    run_episode,
+)
+from longhaul_core.types import FinishReason, Message, Picture, Tool, ToolCall, Trajectory
 from longhaul_trainer.gateway.exchange import ApiError, ChatReply, ChatRequest, Delta, Usage
 from longhaul_trainer.gateway.hosted import Endpoint, HostedModel, model
 from longhaul_trainer.gateway.hosted.model import (
@@ -20,6 +30,7 @@ from longhaul_trainer.gateway.hosted.model import (
     pause_before,
     retry_after,
 )
+from longhaul_trainer.gateway.hosted.policy import UpstreamPolicy
 from longhaul_trainer.gateway.upstream import UpstreamAnswer
 from scripted_gateway import Script, ScriptedGateway, choice_of, served
 
@@ -164,6 +175,54 @@ def test_an_endpoint_reads_the_conversation_that_was_sent(endpoints: Endpoints, 
     assert (seen.max_tokens, seen.temperature, seen.top_p) == (33, 0.25, 0.5)
     assert seen.stop == ("END",)
     assert seen.altered == {"tool_choice": {"name": "look"}, "top_k": 5}
+
+
+@pytest.mark.parametrize("api", ["openai", "anthropic"])
+def test_an_environments_tools_reach_a_hosted_model_and_its_calls_are_actions(
+    endpoints: Endpoints, api: Kind
+) -> None:
+    """Of the two calls of each reply the first alone is done, and has a result."""
+    tool = Tool(name="look", description="Looks.", parameters='{"type": "object"}')
+    environment = ScriptedEnvironment(rewards=[0.0, 1.0])
+    address = endpoints.address
+    endpoint = Endpoint(
+        url=f"{address}/v1" if api == "openai" else address, model="tools", api=api, key=KEY
+    )
+
+    async def play() -> EpisodeOutcome:
+        hosted = HostedModel(endpoint)
+        agent = Agent(
+            policy=UpstreamPolicy(hosted, name="judge"),
+            renderer=NoTokens(),
+            parser=ActionParser(format=ActionFormat.TOOL_CALL),
+            build_memory=lambda: FullHistory(template=PromptTemplate(system="Be brief.")),
+            tools=(tool,),
+        )
+        try:
+            return await run_episode(
+                EpisodeSpec(task=make_task(3), seed=11, sample_index=0),
+                agent=agent,
+                make_environment=lambda task: environment,
+                limits=EpisodeLimits(horizon=2, max_prompt_tokens=9_000),
+            )
+        finally:
+            await hosted.close()
+
+    before = len(endpoints.seen)
+    outcome = asyncio.run(play())
+
+    assert isinstance(outcome, Trajectory), outcome
+    assert environment.actions == ['{"name": "look", "arguments": {"at": "door"}}'] * 2
+    assert all(step.action_valid for step in outcome.steps)
+    assert [step.calls[0].tools for step in outcome.steps] == [(tool,), (tool,)]
+    first, second = endpoints.seen[before:]
+    assert [request.tools for request in (first, second)] == [(tool,), (tool,)]
+    system, user, assistant, result = second.messages
+    (call,) = assistant.tool_calls
+    assert (system.role, user.text) == ("system", "start 3")
+    assert (assistant.text, call.id, call.name) == ("Let me look.", "c0", "look")
+    assert json.loads(call.arguments) == {"at": "door"}
+    assert result == Message(role="tool", content="after 1", tool_call_id="c0")
 
 
 def test_a_limit_that_the_vendor_demands_is_there_where_a_client_names_none(

@@ -61,10 +61,22 @@ def test_the_drift_rate_is_of_calls_that_go_on_from_earlier_ones() -> None:
         "gateway/drift_rate": 3 / 5,
         "gateway/forked_rate": 1 / 5,
         "gateway/changed_rate": 1 / 5,
+        "gateway/repeated_tokens_rate": 0.0,
         "gateway/overridden_rate": 0.0,
         "gateway/calls_per_episode": 7 / 2,
         "gateway/conversations_per_episode": 4 / 2,
     }
+
+
+def test_repeated_tokens_are_a_share_of_all_that_programs_had_read() -> None:
+    """Each step of `episode` reads the same number of tokens."""
+    changed = called("start", "changed")
+    steps = (changed.steps[0], replace(changed.steps[1], repeated_tokens=5))
+    played = [replace(changed, steps=steps), called("start", "exact"), episode(None)]
+
+    read = sum(step.prompt_tokens for one in played[:2] for step in one.steps)
+    assert read > 0
+    assert episode_metrics(played)["gateway/repeated_tokens_rate"] == 5 / read
 
 
 def test_the_overridden_rate_is_of_all_calls() -> None:

@@ -17,7 +17,7 @@ from typing import Protocol, runtime_checkable
 
 from pydantic import TypeAdapter, ValidationError
 
-from longhaul_core.types import Observation, Split, Task
+from longhaul_core.types import Observation, Split, Task, Tool
 
 LARGEST_REWARD = 1e30
 """Of a step, in size: estimators add rewards up and square them."""
@@ -128,6 +128,10 @@ class EnvironmentPrompt:
     actions: str = ""
     """How actions are written: added to `system` where a run does not list the admissible ones.
     Empty where `system` says it in any case."""
+    calls: str = ""
+    """Which tools there are and how they are called, in words: added to `system` unless the model's
+    chat template says it (`actions.format = "tool_call"`). Empty for an environment without tools.
+    """
 
 
 class Determinism(StrEnum):
@@ -167,6 +171,9 @@ class EnvironmentDescription:
     """Longest observation, where there is one that it keeps to."""
     shows_pictures: bool = False
     """Whether its observations have pictures, which only some models read."""
+    tools: tuple[Tool, ...] = ()
+    """What an action may call, for the model's chat template: `step` takes
+    `{"name": …, "arguments": {…}}` as text. Empty for an environment whose actions are words."""
 
     def __post_init__(self) -> None:
         if self.episodes_per_process < 1:

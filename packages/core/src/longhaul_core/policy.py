@@ -199,12 +199,15 @@ class HostedReply:
 class HostedPolicy(Protocol):
     """A model that another server hosts: it reads messages, and its calls are never trained."""
 
-    async def reply(self, messages: Sequence[Message], sampling: Sampling) -> HostedReply:
+    async def reply(
+        self, messages: Sequence[Message], sampling: Sampling, *, tools: Sequence[Tool] = ()
+    ) -> HostedReply:
         """Have it reply once.
 
         Args:
             messages: The prompt.
             sampling: Temperature, `top_p` and the longest reply; its seed is not read.
+            tools: What the reply may ask for.
         """
         ...
 

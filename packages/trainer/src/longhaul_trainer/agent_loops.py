@@ -3,7 +3,7 @@
 A process that plays is an *agent loop*, with environments of its own. On a CPU there is one, in
 the trainer's process; on GPUs, or where `rollout.agent_loops` asks for more, each is an actor of
 Ray. `environment.num_workers` and `rollout.concurrent_episodes` are the run's: each loop has a
-share of them that does not change (docs/decisions/0020-shares-of-agent-loops.md).
+share of them that does not change (docs/decisions/0016-resources-and-agent-loops.md).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from longhaul_core.actions import build_parser
+from longhaul_core.actions import ActionFormat, build_parser
 from longhaul_core.components import is_own
 from longhaul_core.errors import (
     ConfigError,
@@ -101,6 +101,7 @@ def problems_of(
         problems += _problems(lambda: require_picture_reading(config, trains=trains))
         if is_playable and sure_of("environment", "environments"):
             problems += _problems(lambda: require_pictures_to_be_read(config))
+            problems += _problems(lambda: require_tools_to_be_called(config))
         if not missing and is_playable and sure_of("prompt", "memory", "actions", "environments"):
             problems += _problems(lambda: require_chat_template(config))
     critic = config.critic.path
@@ -316,6 +317,30 @@ def require_pictures_to_be_read(config: RunConfig) -> None:
         raise ConfigError("\n".join(blind))
 
 
+def require_tools_to_be_called(config: RunConfig) -> None:
+    """Refuse actions that are to be calls of tools where an environment offers none.
+
+    Raises:
+        ConfigError: All of them at once.
+    """
+    problems: list[str] = []
+    for entry in () if config.agent.is_program else config.played_environments:
+        if entry.actions.format != ActionFormat.TOOL_CALL:
+            continue
+        if not source_of(entry).describe().tools:
+            problems.append(
+                f'actions.format = "tool_call" calls tools, and {entry.id} offers none; set '
+                'actions.format = "tags" or another form of words'
+            )
+        if entry.prompt.reply_prefix:
+            problems.append(
+                f"prompt.reply_prefix = {entry.prompt.reply_prefix!r} begins no call of a tool, "
+                'which actions.format = "tool_call" asks for; leave it out'
+            )
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
 def require_target_modules(config: RunConfig) -> None:
     """Refuse an adapter of layers that the model does not have.
 
@@ -400,11 +425,15 @@ def require_chat_template(config: RunConfig) -> None:
         advice += ", or change [prompt] and [memory], which compose them"
         for entry in config.played_environments:
             renderer = renderers[entry.prompt.reply_prefix]
+            calls = entry.actions.format == ActionFormat.TOOL_CALL
+            tools = source_of(entry).describe().tools if calls else ()
             for prompt in (*pictures, *_first_prompts(entry)):
                 roles = ", ".join(message.role for message in prompt)
                 refused = f"its chat template refuses messages of {roles}"
                 with attributed_to(RendererFailure, refused):
                     renderer.render(prompt)
+                    if tools:
+                        renderer.render_chat(prompt, tools=tools)
                 _refuse_clock(morning.render(prompt), evening.render(prompt))
     except RendererFailure as error:
         raise ConfigError(f"model.path = {path!r}: {error}; {advice}") from error

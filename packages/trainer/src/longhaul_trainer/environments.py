@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from longhaul_core.actions import build_parser
+from longhaul_core.actions import ActionFormat, build_parser
 from longhaul_core.environment import Environment, EnvironmentDescription, EnvironmentSource
 from longhaul_core.errors import ConfigError
 from longhaul_core.gym import GymEnvironmentSpec, GymSource, PooledSource
@@ -149,6 +149,7 @@ def prompt_template(
         list_actions=entry.prompt.list_actions,
         reply_prefix=entry.prompt.reply_prefix,
         instruction_place=entry.prompt.instruction_place,
+        shows_tools=entry.actions.format == ActionFormat.TOOL_CALL,
     )
 
 

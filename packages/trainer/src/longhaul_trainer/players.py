@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
-from longhaul_core.actions import build_parser
+from longhaul_core.actions import ActionFormat, build_parser
 from longhaul_core.environment import EnvironmentDescription, EnvironmentFactory
 from longhaul_core.policy import HostedReply, NoTokens, Sampling
 from longhaul_core.rollout import (
@@ -25,7 +25,7 @@ from longhaul_core.rollout import (
     run_episode,
 )
 from longhaul_core.store.records import Phase
-from longhaul_core.types import Message
+from longhaul_core.types import Message, Tool
 from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
 from longhaul_trainer.environments import RunEnvironments, memory_builder, prompt_template
@@ -185,6 +185,7 @@ class EnvironmentPlayer:
             reply_prefix=begun + entry.prompt.reply_prefix,
         )
         template = prompt_template(entry, description)
+        calls_tools = entry.actions.format == ActionFormat.TOOL_CALL
         for phase in PHASES:
             yield (
                 phase,
@@ -197,6 +198,7 @@ class EnvironmentPlayer:
                     temperature=temperature_of(self._run, phase),
                     top_p=top_p_of(self._run, phase),
                     max_reply_tokens=responder.max_reply_tokens,
+                    tools=description.tools if calls_tools else (),
                 ),
             )
 
@@ -250,7 +252,9 @@ class ChancePlayer(_Unasked):
 class NoReplies:
     """Stands where a responder has its policy, and nobody asks it. A `HostedPolicy`."""
 
-    async def reply(self, messages: Sequence[Message], sampling: Sampling) -> HostedReply:
+    async def reply(
+        self, messages: Sequence[Message], sampling: Sampling, *, tools: Sequence[Tool] = ()
+    ) -> HostedReply:
         """Nothing.
 
         Raises:

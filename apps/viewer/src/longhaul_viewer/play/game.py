@@ -29,6 +29,7 @@ from longhaul_core.types import (
     Observation,
     Sampling,
     Task,
+    Tool,
 )
 
 __all__ = [
@@ -231,7 +232,9 @@ class Game:
             )
         )
 
-    async def reply(self, messages: Sequence[Message], sampling: Sampling) -> HostedReply:
+    async def reply(
+        self, messages: Sequence[Message], sampling: Sampling, *, tools: Sequence[Tool] = ()
+    ) -> HostedReply:
         """What the person does, as a model would write it; see `HostedPolicy.reply`.
 
         Raises:

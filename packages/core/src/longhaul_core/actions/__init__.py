@@ -6,8 +6,10 @@ from longhaul_core.actions.parser import (
     ActionFormat,
     ActionParser,
     ParsedAction,
+    called,
     default_instruction,
     split_thinking,
+    with_answer,
     written,
 )
 
@@ -18,7 +20,9 @@ __all__ = [
     "ParsedAction",
     "Parser",
     "build_parser",
+    "called",
     "default_instruction",
     "split_thinking",
+    "with_answer",
     "written",
 ]

@@ -20,7 +20,9 @@ __all__ = [
     "ActionFormat",
     "ActionParser",
     "ParsedAction",
+    "called",
     "default_instruction",
+    "with_answer",
     "written",
 ]
 
@@ -47,6 +49,10 @@ class ActionFormat(StrEnum):
     """The first line that is not blank."""
     REACT = "react"
     """`Thought:`, a thought, `Action:` once, and the action, which is one line."""
+    TOOL_CALL = "tool_call"
+    """A call of one of the environment's tools, which the chat template lists: the first one of the
+    reply, in the model's syntax. In a text it is the first object with a `name` and `arguments` (or
+    `parameters`, as Llama writes)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +129,8 @@ class ActionParser:
             case ActionFormat.REACT:
                 thought = thought or answer.partition(_ACTION)[0].replace("Thought:", "").strip()
                 found = _in_react(answer)
+            case ActionFormat.TOOL_CALL:
+                found = _in_tool_call(answer)
         if found.valid and self.require_thinking and not thought:
             asked = "Thought:" if self.format is ActionFormat.REACT else f"{_THINK}…{_THOUGHT}"
             reason = f"no {asked} before the action"
@@ -145,6 +153,9 @@ def default_instruction(action_format: ActionFormat, *, require_thinking: bool =
         case ActionFormat.REACT:
             think = "Write Thought: your thought, then" if require_thinking else "Write"
             return f"{think} one action as {_ACTION} your action"
+        case ActionFormat.TOOL_CALL:
+            think = f"Think inside {_THINK}…{_THOUGHT}, then call" if require_thinking else "Call"
+            return f"{think} one of the tools."
 
 
 def written(action: str, action_format: ActionFormat) -> str:
@@ -162,6 +173,28 @@ def written(action: str, action_format: ActionFormat) -> str:
             return action
         case ActionFormat.REACT:
             return f"{_ACTION}\n{action}"
+        case ActionFormat.TOOL_CALL:
+            return action
+
+
+def called(name: str, arguments: str) -> str:
+    """The action that a call of a tool is.
+
+    Args:
+        name: Of the tool.
+        arguments: A JSON object as text; anything else is no action.
+    """
+    return f'{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": {arguments or "{}"}}}'
+
+
+def with_answer(reply: str, action: str) -> str:
+    """A reply whose answer is an action; its thoughts stay as they were.
+
+    Args:
+        reply: As the policy wrote it.
+        action: What was read of it.
+    """
+    return f"{reply.rpartition(_THOUGHT)[0]}{_THOUGHT}{action}"
 
 
 def split_thinking(text: str) -> tuple[str, str]:
@@ -245,6 +278,28 @@ def _in_react(answer: str) -> ParsedAction:
         reason = f"{times} times {_ACTION} in the reply, and one is asked for"
         return ParsedAction(text=answer.strip(), valid=False, reason=reason)
     return _non_empty(answer.partition(_ACTION)[2].strip().partition("\n")[0])
+
+
+def _in_tool_call(answer: str) -> ParsedAction:
+    """The first object that is a call, written anew."""
+    decoder, problem = json.JSONDecoder(), "no call of a tool in the reply"
+    place = answer.find("{")
+    for _ in range(_MAX_OBJECTS):
+        if place < 0:
+            break
+        try:
+            value, end = decoder.raw_decode(answer, place)
+        except (ValueError, RecursionError) as error:
+            problem = f"no call of a tool in the reply can be read: {error}"
+            end = max(place + 1, getattr(error, "pos", 0))
+        else:
+            call = cast("dict[str, object]", value)
+            given = call["arguments"] if "arguments" in call else call.get("parameters")
+            if isinstance(call.get("name"), str) and isinstance(given, dict):
+                again = {"name": call["name"], "arguments": cast("dict[str, object]", given)}
+                return _non_empty(json.dumps(again, ensure_ascii=False))
+        place = answer.find("{", end)
+    return ParsedAction(text=answer.strip(), valid=False, reason=problem)
 
 
 def _non_empty(action: str) -> ParsedAction:

@@ -30,6 +30,7 @@ __all__ = [
     "GreedyEvidence",
     "ImitatedReply",
     "ReplyFacts",
+    "SpelledMark",
     "StepKey",
     "TokenFacts",
     "key_of",
@@ -103,6 +104,18 @@ class CallPictures(NamedTuple):
     """In the observation of its step."""
     removed: bool
     """Whether retention removed them, if there were any."""
+
+
+class SpelledMark(NamedTuple):
+    """The name of a control token, where texts of a call's messages spell it."""
+
+    name: str
+    num_in_texts: int
+    """How often the texts spell it, see `spelled.num_in_text`."""
+    num_as_text: int
+    """How often other tokens of the prompt than control tokens spell it together."""
+    num_sampled: int
+    """How often the policy sampled the control token itself within an earlier reply."""
 
 
 class FirstReply(NamedTuple):
@@ -227,6 +240,9 @@ class Evidence:
     picture_places: Mapping[CallKey, int | None]
     """Of each trained call of a program whose messages have pictures: how many its prompt's tokens
     have places for; None where tokens were pruned."""
+    spelled_marks: Mapping[CallKey, tuple[SpelledMark, ...] | None]
+    """Of each trained call whose messages spell a control token that occurs in the run; None where
+    its tokens were pruned, or the store does not have their texts."""
     imitated: Mapping[CallKey, ImitatedReply]
     """How each reply that is imitated ends; empty where replies were sampled."""
     loss_inputs: tuple[LossInput, ...]

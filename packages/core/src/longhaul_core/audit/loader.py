@@ -7,7 +7,7 @@ Shapes: N replies, T tokens of all of them, one after the other.
 """
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -26,10 +26,12 @@ from longhaul_core.audit.evidence import (
     GreedyEvidence,
     ImitatedReply,
     ReplyFacts,
+    SpelledMark,
     TokenFacts,
     key_of,
 )
 from longhaul_core.audit.intent import Intent
+from longhaul_core.audit.spelled import RunMarks
 from longhaul_core.audit.tables import (
     CallNumbers,
     CallPrompt,
@@ -67,6 +69,7 @@ def read_evidence(
     run_id: str,
     training_step: int,
     horizons: Sequence[int],
+    marks: RunMarks,
     loss_inputs_recorded: bool,
 ) -> Evidence:
     """Everything that the store holds of one training step.
@@ -77,6 +80,7 @@ def read_evidence(
         run_id: The run.
         training_step: Which.
         horizons: See `Evidence`.
+        marks: Of the run.
         loss_inputs_recorded: See `Evidence`.
 
     Raises:
@@ -107,6 +111,8 @@ def read_evidence(
         if pictures
         else (),
         with_pictures={key_of(call) for call in pictures if call.prompt},
+        marks=marks,
+        in_texts=marks.in_texts([e.numbers.episode_id for e in episodes if e.numbers.trained]),
     )
     for batch in _batches((*episodes, *greedy)):
         ids = [episode.numbers.episode_id for episode in batch]
@@ -124,6 +130,7 @@ def read_evidence(
         pictures=pictures,
         imitated=_imitated(session, read.last_tokens, run_id=run_id),
         picture_places=read.picture_places,
+        spelled_marks=read.spelled_marks,
         loss_inputs=tuple(
             queries.rows_of_episodes(session, LossInput, "loss_inputs", episode_ids=settled)
         ),
@@ -286,10 +293,16 @@ class _ReadTokens:
     """Those that stand for pictures."""
     with_pictures: Collection[CallKey]
     """Calls whose messages have pictures."""
+    marks: RunMarks
+    in_texts: Mapping[CallKey, Mapping[str, int]]
+    """How often the texts of trained calls spell the marks; calls that spell none are left out."""
     replies: list[ReplyFacts] = field(default_factory=list[ReplyFacts])
     credit: dict[CallKey, TokenFacts] = field(default_factory=dict[CallKey, TokenFacts])
     continued: dict[CallKey, bool | None] = field(default_factory=dict[CallKey, bool | None])
     picture_places: dict[CallKey, int | None] = field(default_factory=dict[CallKey, int | None])
+    spelled_marks: dict[CallKey, tuple[SpelledMark, ...] | None] = field(
+        default_factory=dict[CallKey, tuple[SpelledMark, ...] | None]
+    )
     last_tokens: dict[CallKey, int | None] = field(default_factory=dict[CallKey, int | None])
     """Of imitated replies."""
     first_replies: dict[str, FirstReply] = field(default_factory=dict[str, FirstReply])
@@ -330,16 +343,26 @@ class _ReadTokens:
             for call in episode.calls
             if call.trained and call.continuation is not None and key_of(call) in self.with_pictures
         }
+        spells = any(key_of(call) in self.in_texts for call in episode.calls)
         merged, imitates = self.intent.rows == "merged", self.intent.imitates
-        if not (merged or imitates or of_program):
+        if not (merged or imitates or of_program or spells):
             return
         newest_trained: dict[Stream, bytes | None] = {}
+        sampled = Counter[str]()
         for call, prompt, reply in _read_calls(episode, stored):
             key, stream = key_of(call), _stream_of(call)
             if key in of_program:
                 self.picture_places[key] = (
                     None if prompt is None else num_picture_places(prompt, self.picture_tokens)
                 )
+            if key in self.in_texts:
+                self.spelled_marks[key] = (
+                    None
+                    if prompt is None
+                    else self.marks.in_prompt(self.in_texts[key], _ids(prompt), sampled=sampled)
+                )
+            if spells and reply is not None:
+                sampled.update(self.marks.in_reply(_ids(reply)))
             if imitates:
                 self.last_tokens[key] = int(np.frombuffer(reply, "<i4")[-1]) if reply else None
             if not merged or not call.trained:
@@ -442,6 +465,11 @@ def _reduced(
             max_difference=float(max_N[place]),
             policy_sum=float(sums_N[place]),
         )
+
+
+def _ids(tokens: bytes) -> list[int]:
+    """Tokens that are packed int32."""
+    return np.frombuffer(tokens, "<i4").tolist()
 
 
 def _unpacked(blob: bytes | None) -> list[float]:

@@ -9,6 +9,7 @@ from longhaul_core.audit.intent import Intent
 from longhaul_core.audit.loader import METRICS, read_evidence
 from longhaul_core.audit.report import AuditReport, RuleResult, Tally
 from longhaul_core.audit.rules import RULES
+from longhaul_core.audit.spelled import RunMarks
 from longhaul_core.store import queries
 from longhaul_core.store.records import AuditSkip
 
@@ -51,6 +52,7 @@ def audit_run(
     if unknown:
         raise LookupError(f"run {run_id!r} has no episodes of training step {unknown[0]}")
     tallies = [Tally(rule=rule.name, max_listed=max_listed) for rule in RULES]
+    marks = RunMarks(session, run_id=run_id)
     loss_inputs_recorded = queries.has_loss_inputs(session, run_id=run_id)
     horizons = scheduled_horizons(
         intent.horizons,
@@ -78,6 +80,7 @@ def audit_run(
             run_id=run_id,
             training_step=number,
             horizons=horizons,
+            marks=marks,
             loss_inputs_recorded=loss_inputs_recorded,
         )
         for rule, tally in zip(RULES, tallies, strict=True):

@@ -4,18 +4,25 @@ A field is the column of its name, which `store/models.py` describes. None stand
 credit, where none was given.
 """
 
+import json
+from collections.abc import Mapping
 from typing import NamedTuple
+
+from longhaul_core.store.message_text import MessageText, Source, whole_text
 
 __all__ = [
     "CallNumbers",
     "CallPrompt",
     "CallReply",
+    "CallTexts",
     "CallTokens",
     "CriticLossInput",
     "EpisodePicture",
     "FinalState",
     "LossInput",
     "MessageParts",
+    "MessageTexts",
+    "ObservationText",
     "State",
     "StepNumbers",
 ]
@@ -97,6 +104,17 @@ class CallReply(NamedTuple):
     reply: str | None
 
 
+class CallTexts(NamedTuple):
+    """Of `calls`."""
+
+    episode_id: str
+    step_index: int
+    call_index: int
+    trained: bool
+    reply: str | None
+    messages_json: str | None
+
+
 class LossInput(NamedTuple):
     """Of `loss_inputs`."""
 
@@ -142,6 +160,14 @@ class State(NamedTuple):
     picture_hashes_json: str | None
 
 
+class ObservationText(NamedTuple):
+    """Of `observations`."""
+
+    episode_id: str
+    step_index: int
+    text: str
+
+
 class FinalState(NamedTuple):
     """Of `episodes`."""
 
@@ -164,3 +190,32 @@ class MessageParts(NamedTuple):
     number: int
     role: str
     parts_json: str | None
+
+
+class MessageTexts(NamedTuple):
+    """Of `messages`."""
+
+    episode_id: str
+    number: int
+    role: str
+    own_lines: str
+    pieces_json: str | None
+    above: str | None
+    source: int | None
+    below: str | None
+    parts_json: str | None
+
+    def whole(self, texts: Mapping[Source, str]) -> str:
+        """Its text, that of its parts one below the other.
+
+        Args:
+            texts: Of its episode: messages' own lines, observations, replies.
+
+        Raises:
+            StoreError: It repeats a text that is not there.
+        """
+        if self.parts_json is not None:
+            parts: list[object] = json.loads(self.parts_json)
+            return "\n".join(part for part in parts if isinstance(part, str))
+        kept = MessageText(self.own_lines, self.pieces_json, self.above, self.source, self.below)
+        return whole_text(kept, texts=texts, name=f"message {self.number} of {self.episode_id}")

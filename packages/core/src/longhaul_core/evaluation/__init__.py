@@ -2,6 +2,7 @@
 
 from longhaul_core.evaluation.intervals import (
     Interval,
+    bounded_mean_interval,
     success_rate_interval,
     success_rate_over_tasks,
 )
@@ -16,6 +17,7 @@ from longhaul_core.evaluation.paired import (
 
 __all__ = [
     "Interval",
+    "bounded_mean_interval",
     "cluster_bootstrap_difference",
     "cluster_t_difference",
     "mean_interval",

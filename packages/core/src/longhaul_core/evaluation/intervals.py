@@ -56,6 +56,31 @@ def success_rate_interval(
     return Interval(num_successes / num_episodes, low, high, confidence, num_episodes)
 
 
+def bounded_mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Interval:
+    """Mean of independent values that cannot leave [0, 1], and Wilson's interval of it.
+
+    Of values 0 and 1 it is `success_rate_interval`. A value in [0, 1] with mean p has a variance of
+    at most p (1 - p), so of others it is wider than it need be, and never claims certainty where
+    all are alike, as the t interval does.
+
+    Args:
+        values: At least 1.
+        confidence: Between 0 and 1.
+
+    Raises:
+        ValueError: If there is none, one lies outside [0, 1], or the confidence is out of range.
+    """
+    check_confidence(confidence)
+    if len(values) == 0:
+        raise ValueError("a mean needs at least 1 value, got none")
+    if not all(0.0 <= value <= 1.0 for value in values):
+        raise ValueError(
+            f"values must lie in [0, 1], got {min(values)} to {max(values)}; scale them to it"
+        )
+    mean = min(1.0, math.fsum(values) / len(values))
+    return Interval(mean, *_wilson(mean, len(values), confidence), confidence, len(values))
+
+
 def success_rate_over_tasks(
     successes: Sequence[Sequence[bool]], *, confidence: float = 0.95
 ) -> Interval:

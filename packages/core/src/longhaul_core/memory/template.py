@@ -167,6 +167,7 @@ def environment_template(  # noqa: PLR0913  what a run may say of its prompts
     list_actions: bool = True,
     reply_prefix: str = "",
     instruction_place: InstructionPlace = "user",
+    shows_tools: bool = False,
 ) -> PromptTemplate:
     """The words around an environment's observations: somebody's own, or else the environment's.
 
@@ -180,6 +181,7 @@ def environment_template(  # noqa: PLR0913  what a run may say of its prompts
         list_actions: See `PromptTemplate`, as for the others.
         reply_prefix: What the renderer writes of every reply beforehand.
         instruction_place: Where the instruction is.
+        shows_tools: Whether the chat template says which tools there are.
 
     Raises:
         ConfigError: See `build_template`.
@@ -191,6 +193,8 @@ def environment_template(  # noqa: PLR0913  what a run may say of its prompts
         system = own.system if own else ""
         if own and own.actions and not list_actions:
             system = f"{system}\n{own.actions}"
+        if own and own.calls and not shows_tools:
+            system = f"{system}\n{own.calls}"
     return build_template(
         name,
         system=system,

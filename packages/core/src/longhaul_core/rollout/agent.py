@@ -10,7 +10,7 @@ from longhaul_core.actions import Parser
 from longhaul_core.errors import ConfigError
 from longhaul_core.memory import Memory
 from longhaul_core.policy import HostedPolicy, Policy, Renderer, Shortenable
-from longhaul_core.types import Call
+from longhaul_core.types import Call, Tool
 
 if TYPE_CHECKING:
     from longhaul_core.rollout.session import EpisodeSession
@@ -29,6 +29,9 @@ class Responder:
     top_p: float = 1.0
     max_reply_tokens: int = 64
     """Longest reply of one call; the engine marks a reply that it cut."""
+    tools: tuple[Tool, ...] = ()
+    """Of the environment, where actions are calls of them: the chat template, or a hosted model, is
+    given these in the prompts of actions. The renderer is a `ChatRenderer`, or is not asked."""
 
     def __post_init__(self) -> None:
         if self.temperature < 0:

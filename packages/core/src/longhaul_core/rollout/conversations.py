@@ -15,7 +15,7 @@ place: it is in no row, and a program may ask for a title between two turns.
 import json
 from array import array
 from bisect import insort
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,6 +24,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from longhaul_core.policy import Renderer
+from longhaul_core.rollout.differences import Difference, difference_from
 from longhaul_core.rollout.kept import KeptCall, packed_tokens
 from longhaul_core.types import Continuation, Message, Part, Tool
 
@@ -34,6 +35,8 @@ _LONGEST_KEY = 64
 """In characters."""
 _LOOKED_AT = 100
 """Messages of a new conversation that are compared with earlier replies."""
+_FOLLOWERS = 8
+"""Messages after the same ones; a prompt that differs is compared with the most similar one."""
 _TELLING = 20
 """Characters of a reply that no example of a prompt has by chance."""
 
@@ -129,6 +132,8 @@ class Turn:
     """What came after that call's reply; all messages without one."""
     rewrites: frozenset[Rewrite] = frozenset()
     """What was looked through."""
+    difference: Difference | None = None
+    """Where it parts from what calls had read and written, if it is `changed`."""
     parent: _Ended | None = None
     """The call that it goes on from within its conversation."""
 
@@ -144,6 +149,8 @@ class ConversationTree:
         self._num_nodes = 1
         self._edges: dict[tuple[int, int] | tuple[int, int, str], int] = {}
         """Node and message → the node it leads to; with its thoughts, where they differ."""
+        self._followers: dict[int, deque[Message]] = {}
+        """Node → the newest messages that lead on from it."""
         self._thoughts: dict[int, set[str] | None] = {}
         """Thoughts that the message which leads to a node may have; None for any."""
         self._ended: defaultdict[int, list[_Ended]] = defaultdict(list)
@@ -194,6 +201,10 @@ class ConversationTree:
         turn.new_messages = prompt.messages[way.ended_depth :]
         if parent is None and self._is_changed(prompt, way):
             turn.continuation = Continuation.CHANGED
+            place = len(way.shared)
+            turn.difference = difference_from(
+                self._followers.get(way.node, ()), prompt.messages[place], place=place
+            )
         if parent is not None and goes_on:
             turn.rewrites = _rewrites(parent, prompt, way)
             if turn.rewrites and turn.continuation is Continuation.EXACT:
@@ -364,6 +375,7 @@ class ConversationTree:
         key = (node, number, thought) if (node, number) in self._edges else (node, number)
         added = self._edges[key] = self._num_nodes
         self._num_nodes += 1
+        self._followers.setdefault(node, deque(maxlen=_FOLLOWERS)).append(self._known(message)[0])
         if thought:
             self._thoughts[added] = {thought}
         return added

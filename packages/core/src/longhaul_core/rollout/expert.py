@@ -88,7 +88,7 @@ def reply_for(action: str, parser: Parser, *, admissible: tuple[str, ...] | None
     if not isinstance(parser, ActionParser):
         raise PolicyFailure(
             "actions.format is a parser of your own, which reads actions and writes none: what an "
-            "expert or a person did is written as tags, json, plain or react"
+            "expert or a person did is written as tags, json, plain, react or tool_call"
         )
     prefix, whole = parser.reply_prefix, written(action, parser.format)
     if split_thinking(prefix + whole) == ("", ""):

@@ -9,6 +9,7 @@ and so does anything that is a fault of ours. The environment is closed on every
 import asyncio
 from dataclasses import replace
 
+from longhaul_core.actions import called, with_answer
 from longhaul_core.environment import EnvironmentFactory
 from longhaul_core.errors import (
     EpisodeError,
@@ -126,5 +127,9 @@ class _Episode:
                     "chooses the action, made for the purpose 'act'"
                 )
         with attributed_to(PolicyFailure, "parsing the reply"):
-            action = self._agent.parser.parse(call.reply, observation.admissible_actions)
+            says = call.reply
+            if self._agent.tools and call.tool_calls:
+                first = call.tool_calls[0]
+                says = with_answer(says, called(first.name, first.arguments))
+            action = self._agent.parser.parse(says, observation.admissible_actions)
         return await driver.play(action.text, reply=call.reply, valid=action.valid)

@@ -18,7 +18,7 @@ from longhaul_core.policy import (
 from longhaul_core.rollout.agent import Responder
 from longhaul_core.rollout.deadline import deadline
 from longhaul_core.rollout.limits import EpisodeLimits
-from longhaul_core.types import FinishReason, Message, SampledTokens
+from longhaul_core.types import FinishReason, Message, SampledTokens, Tool
 
 __all__ = ["Replies", "sampled_tokens"]
 
@@ -68,7 +68,12 @@ class Replies:
         return completion, time.perf_counter() - began
 
     async def of_hosted(
-        self, policy: HostedPolicy, messages: Sequence[Message], sampling: Sampling
+        self,
+        policy: HostedPolicy,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        *,
+        tools: Sequence[Tool],
     ) -> tuple[HostedReply, float]:
         """A reply of a hosted model, and how many seconds it took; its tokens are not counted.
 
@@ -78,7 +83,7 @@ class Replies:
         """
         limit, began = self._limits.policy_deadline_seconds, time.perf_counter()
         async with deadline(limit, "policy.reply", failure=PolicyFailure, late=PolicyTimeout):
-            reply = await policy.reply(messages, sampling)
+            reply = await policy.reply(messages, sampling, tools=tools)
         return reply, time.perf_counter() - began
 
     async def _sample(

@@ -55,6 +55,7 @@ from longhaul_core.rollout.program_calls import (
 from longhaul_core.rollout.replies import Replies, sampled_tokens
 from longhaul_core.rollout.spec import EpisodeSpec
 from longhaul_core.rollout.steps import EpisodeSteps
+from longhaul_core.rollout.tool_prompts import ToolPrompts
 from longhaul_core.text import well_formed
 from longhaul_core.types import (
     Call,
@@ -96,6 +97,8 @@ class EpisodeSession:
         self._tree = ConversationTree()
         self._streams: defaultdict[tuple[str, str], list[Call]] = defaultdict(list)
         """Sampled calls by agent and purpose: what a prompt may go on from."""
+        self._tool_prompts: defaultdict[str, ToolPrompts] = defaultdict(self._new_tool_prompts)
+        """Of each agent, where actions are calls of tools."""
         self._final_prompt_tokens: tuple[int, ...] | None = None
         self.restart_clock()
 
@@ -229,23 +232,38 @@ class EpisodeSession:
             top_p=responder.top_p,
             max_tokens=longest,
         )
+        tools = responder.tools if purpose == "act" else ()
+        tool_prompts = self._tool_prompts[agent] if tools else None
         if offers(responder.policy, HostedPolicy):
-            call = await self._hosted(responder.policy, prompt, sampling)
+            call = await self._hosted(responder.policy, prompt, sampling, tool_prompts=tool_prompts)
             step.calls[place] = call = replace(call, purpose=purpose, agent=agent)
             return call
         earlier = tuple(self._streams[agent, purpose])
         asked, dropped = await self._fitted(
-            prompt, responder.renderer, earlier, begins_reply=purpose == "act"
+            prompt,
+            responder.renderer,
+            earlier,
+            begins_reply=purpose == "act",
+            tool_prompts=tool_prompts,
         )
         completion, seconds = await self._sampler.get(responder, asked, sampling)
+        read = ReadReply(text=completion.text, tool_calls=completion.tool_calls)
+        if tools:
+            read = read_reply(
+                completion,
+                prompt=ChatPrompt(asked.messages, tools),
+                renderer=responder.renderer,
+                sampling=sampling,
+            )
         call = Call(
             messages=asked.messages,
             reply=well_formed(completion.text),
             sampled=sampled_tokens(asked, completion),
             purpose=purpose,
             agent=agent,
-            finish_reason=completion.finish_reason,
-            tool_calls=completion.tool_calls,
+            finish_reason=finish_reason(completion, read) if tools else completion.finish_reason,
+            tools=tools,
+            tool_calls=read.tool_calls,
             trained=trained,
             credit_share=credit_share,
             credited_by=credited_by,
@@ -256,6 +274,8 @@ class EpisodeSession:
         )
         step.calls[place] = call
         self._streams[agent, purpose].append(call)
+        if tool_prompts is not None:
+            tool_prompts.add(call, read)
         return call
 
     def open_step(self, observation: Observation) -> int:
@@ -419,6 +439,13 @@ class EpisodeSession:
             finally:
                 self._tree.give_up(turn)
             step.calls[place], step.samplings[place] = kept, chosen
+            if turn.difference is not None:
+                logger.info(
+                    "episode %s, step %d: the prompt goes on from no call, because %s",
+                    self.episode_id,
+                    step_index,
+                    turn.difference,
+                )
         return call
 
     def record(
@@ -512,9 +539,14 @@ class EpisodeSession:
             RendererFailure: The messages cannot be rendered.
             MemoryFailure: Composing the prompt failed.
         """
-        renderer = self._required_responder().renderer
-        earlier = tuple(self._streams["", "act"])
-        asked, _ = await self._fitted(prompt, renderer, earlier, begins_reply=True)
+        responder = self._required_responder()
+        asked, _ = await self._fitted(
+            prompt,
+            responder.renderer,
+            tuple(self._streams["", "act"]),
+            begins_reply=True,
+            tool_prompts=self._tool_prompts[""] if responder.tools else None,
+        )
         self._final_prompt_tokens = asked.tokens[-self._limits.max_prompt_tokens :]
 
     async def keep_final_prompt(
@@ -605,8 +637,16 @@ class EpisodeSession:
             raise RuntimeError("this session has nobody who replies; give it a responder")
         return self._responder
 
+    def _new_tool_prompts(self) -> ToolPrompts:
+        return ToolPrompts(self._required_responder().tools)
+
     async def _hosted(
-        self, policy: HostedPolicy, prompt: Sequence[Message] | Shortenable, sampling: Sampling
+        self,
+        policy: HostedPolicy,
+        prompt: Sequence[Message] | Shortenable,
+        sampling: Sampling,
+        *,
+        tool_prompts: ToolPrompts | None,
     ) -> Call:
         """A call of a hosted model."""
         if isinstance(prompt, Shortenable):
@@ -614,19 +654,26 @@ class EpisodeSession:
                 messages = prompt.compose(0)
         else:
             messages = tuple(prompt)
-        reply, seconds = await self._sampler.of_hosted(policy, messages, sampling)
-        return Call(
+        tools = () if tool_prompts is None else tool_prompts.tools
+        if tool_prompts is not None:
+            messages = tool_prompts.shown(messages)
+        reply, seconds = await self._sampler.of_hosted(policy, messages, sampling, tools=tools)
+        call = Call(
             messages=messages,
             reply=well_formed(with_thoughts(reply.read)),
             sampled=None,
             model=reply.model,
             finish_reason=reply.finish_reason,
+            tools=tools,
             tool_calls=reply.read.tool_calls,
             cost_usd=reply.cost_usd,
             trained=False,
             queue_seconds=reply.queue_seconds,
             generate_seconds=max(0.0, seconds - reply.queue_seconds),
         )
+        if tool_prompts is not None:
+            tool_prompts.add(call, reply.read)
+        return call
 
     async def _fitted(
         self,
@@ -635,6 +682,7 @@ class EpisodeSession:
         earlier: tuple[Call, ...],
         *,
         begins_reply: bool,
+        tool_prompts: ToolPrompts | None = None,
     ) -> tuple[Prompt, int]:
         """The prompt, shortened as little as it takes, and how many exchanges that cost.
 
@@ -644,6 +692,8 @@ class EpisodeSession:
 
         def rendered(messages: tuple[Message, ...]) -> Prompt:
             with attributed_to(RendererFailure, "renderer.render"):
+                if tool_prompts is not None:
+                    return tool_prompts.prompt(messages, renderer)
                 tokens = renderer.render(messages, earlier=earlier, begins_reply=begins_reply)
                 return Prompt(messages=messages, tokens=tokens)
 

@@ -11,7 +11,7 @@ from random import Random
 from typing import NamedTuple
 
 from longhaul_core.errors import ConfigError
-from longhaul_envs.against import textcraft, webshop
+from longhaul_envs.against import scienceworld, textcraft, webshop
 from longhaul_envs.against.originals import Pair
 
 __all__ = ["ORIGINALS", "Compared", "compared_with"]
@@ -27,6 +27,7 @@ class Original(NamedTuple):
 
 
 ORIGINALS: Mapping[str, Original] = {
+    "longhaul/ScienceWorld-v0": Original("WooooDyy/AgentGym", scienceworld.pairs),
     "longhaul/TextCraft-v0": Original("WooooDyy/AgentGym", textcraft.pairs),
     "longhaul/WebShop-v0": Original("princeton-nlp/WebShop", webshop.pairs),
 }

@@ -116,10 +116,11 @@ class OrsSource:
             version=self._options.version,
             summary=f"{self._known_name()}, on the ORS server at {self._options.base_url}",
             prompt=EnvironmentPrompt(
-                system=f"You solve a task by calling tools. A call is {tools.words}.\n"
-                f"Tools:\n{listed or '- none'}",
+                system="You solve a task by calling tools.",
                 instruction="What is the next call?",
+                calls=f"A call is {tools.words}.\nTools:\n{listed or '- none'}",
             ),
+            tools=tools.listed,
             actions=tools.words,
             determinism=Determinism(self._options.determinism),
         )

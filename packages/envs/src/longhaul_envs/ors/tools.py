@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from longhaul_core.types import Tool
 from longhaul_envs.served import field_of, items_of
 
 __all__ = ["NoCall", "Tools"]
@@ -20,6 +21,8 @@ class Tools:
 
     descriptions: Mapping[str, str]
     """By name, with the schema of the input, for the model."""
+    listed: tuple[Tool, ...] = ()
+    """The same for a chat template."""
     terminal: str = ""
     """Tool that ends the episode with whatever text is no call; "" if there is none."""
     terminal_field: str = ""
@@ -40,6 +43,7 @@ class Tools:
             descriptions={
                 str(field_of(tool, "name")): _described(tool) for tool in items_of(listed)
             },
+            listed=tuple(_tool(tool) for tool in items_of(listed)),
             terminal=str(field_of(terminal, "name") or ""),
             terminal_field=str(field_of(terminal, "arg") or ""),
         )
@@ -63,11 +67,22 @@ class Tools:
         except (ValueError, RecursionError):
             value = None
         name, given = field_of(value, "name"), field_of(value, "input")
+        if given is None:
+            given = field_of(value, "arguments")
         if isinstance(name, str) and isinstance(given, Mapping):
             return name, cast("Mapping[str, object]", given)
         if self.terminal:
             return self.terminal, {self.terminal_field: action} if self.terminal_field else {}
         raise NoCall(f"An action must be {self.words}. Tools: {', '.join(self.descriptions)}.")
+
+
+def _tool(tool: object) -> Tool:
+    schema: object = field_of(tool, "input_schema") or {"type": "object", "properties": {}}
+    return Tool(
+        name=str(field_of(tool, "name")),
+        description=str(field_of(tool, "description") or ""),
+        parameters=json.dumps(schema, ensure_ascii=False),
+    )
 
 
 def _described(tool: object) -> str:

@@ -207,7 +207,7 @@ def evaluate_hosted(
     Raises:
         ConfigError: The endpoint does not answer, or what is to be played is not there.
     """
-    from longhaul_trainer.description_check import require_player
+    from longhaul_trainer.description_check import require_player, require_tools_to_be_called
     from longhaul_trainer.hosted_evaluation import (
         Spent,
         require_answer,
@@ -218,6 +218,7 @@ def evaluate_hosted(
     config = beside_runs(config, folder="evaluations", name=split.value)
     config = for_hosted_model(config, endpoint)
     require_player(config, with_runners=False)
+    require_tools_to_be_called(config)
     asyncio.run(require_answer(endpoint, temperature=config.validation.temperature))
     spent = Spent()
 

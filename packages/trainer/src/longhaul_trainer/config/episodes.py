@@ -380,12 +380,12 @@ class ActionsConfig(Section):
     """How a reply becomes an action."""
 
     format: Annotated[str, BuiltInOrOwn({form.value: "" for form in ActionFormat})] = "tags"
-    """`<action>…</action>`, `{"action": "…"}`, the reply's first line that is not empty, or
-    `Thought: … Action: …`; or a parser of your own, which is called with `require_thinking=` and
-    `reply_prefix=`."""
+    """`<action>…</action>`, `{"action": "…"}`, the reply's first line that is not empty,
+    `Thought: … Action: …`, or a call of one of the environment's tools in the model's own syntax;
+    or a parser of your own, which is called with `require_thinking=` and `reply_prefix=`."""
     require_thinking: bool = False
-    """A reply without a thought is invalid: `<think>…</think>` for `tags`, and `Thought: …` is one
-    too for `react`; the others have no place for it."""
+    """A reply without a thought is invalid: `<think>…</think>` for `tags` and `tool_call`, and
+    `Thought: …` is one too for `react`; the others have no place for it."""
 
     def conflicts(self) -> Generator[str]:
         """Thinking needs a format with a place for it."""

@@ -4,7 +4,7 @@
 
 `fastokens` reads the same `tokenizer.json` as transformers' own backend, and takes about an eighth
 of its time. Whether it finds the same tokens is tried on each tokenizer; one that it does not read,
-or reads otherwise, stays with transformers (docs/decisions/0062-tokens-by-fastokens.md).
+or reads otherwise, stays with transformers (docs/decisions/0033-prompts-as-tokens.md).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ A chat template pastes what users, tools and environments wrote between marks of
 tokenizer reads the name of a control token as that token, whoever wrote it. So a text could end its
 turn and begin another. Here each name in a text is cut in two before the template has it, by digits
 that nobody can guess; what the template itself writes is whole, and becomes tokens. Of a text that
-spells no name nothing is changed (docs/decisions/0067-content-is-never-a-control-token.md).
+spells no name nothing is changed (docs/decisions/0033-prompts-as-tokens.md).
 """
 
 from __future__ import annotations

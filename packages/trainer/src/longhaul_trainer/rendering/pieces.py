@@ -18,14 +18,14 @@ def token_pieces(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> d
     """The bytes that each token stands for, so that a viewer needs no tokenizer.
 
     A token of a byte-level vocabulary may be a part of a character; its bytes are kept as
-    they are. Special tokens are given by their names.
+    they are. Special and other added tokens are given by their names.
     """
     ids = sorted(set(tokens))
     pieces = cast("list[str]", tokenizer.convert_ids_to_tokens(ids))
-    special = set(tokenizer.all_special_ids)
+    added = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
     bytes_by_name = _bytes_by_name(tokenizer)
     return {
-        token: piece.encode() if token in special else bytes_by_name.get(piece) or _bytes_of(piece)
+        token: piece.encode() if token in added else bytes_by_name.get(piece) or _bytes_of(piece)
         for token, piece in zip(ids, pieces, strict=True)
     }
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Literal, NamedTuple, TypeVar
 
 from longhaul_core.store.packing import content_hash
@@ -26,6 +26,7 @@ from longhaul_core.types import (
     Step,
     Trajectory,
 )
+from longhaul_trainer.training.repeated_tokens import num_repeated_tokens
 from longhaul_trainer.training.step_metadata import (
     CallSpan,
     EpisodeMetadata,
@@ -262,6 +263,8 @@ def metadata_of(
     def anchor(state: str) -> str:
         return state if anchor_texts else content_hash(state)
 
+    calls = [call for step in trajectory.steps for call in step.calls]
+    repeated = iter(num_repeated_tokens(calls))
     hooks = (None,) * len(trajectory.steps) if hook_rewards is None else hook_rewards
     return EpisodeMetadata(
         environment=trajectory.task.environment,
@@ -292,6 +295,7 @@ def metadata_of(
                     call.continuation for call in step.calls if call.continuation is not None
                 ),
                 overridden_calls=sum(bool(call.overridden) for call in step.calls),
+                repeated_tokens=sum(islice(repeated, len(step.calls))),
             )
             for step, hook in zip(trajectory.steps, hooks, strict=True)
         ),
@@ -302,15 +306,25 @@ def metadata_of(
 def with_spelled_marks(
     metadata: EpisodeMetadata, trajectory: Trajectory, *, spells_mark: Callable[[str], bool]
 ) -> EpisodeMetadata:
-    """`metadata` with the steps whose observation spells a control token of the model's."""
-    steps = zip(metadata.steps, trajectory.steps, strict=True)
-    return replace(
-        metadata,
-        steps=tuple(
-            replace(step, spells_mark=spells_mark(played.observation.text))
-            for step, played in steps
-        ),
-    )
+    """`metadata` with the steps that newly read what spells a control token of the model's.
+
+    That is their observation, and of a program's calls the texts of users and tools that no step
+    before had. Replies are left out: a model's own tags of thoughts and calls are control tokens.
+    """
+    known: set[str] = set()
+    marked: list[StepMetadata] = []
+    for step, played in zip(metadata.steps, trajectory.steps, strict=True):
+        sent = {
+            message.text
+            for call in played.calls
+            if call.continuation is not None
+            for message in call.messages
+            if message.role in ("user", "tool")
+        }
+        new = {played.observation.text, *(sent - known)}
+        known |= sent
+        marked.append(replace(step, spells_mark=any(map(spells_mark, new))))
+    return replace(metadata, steps=tuple(marked))
 
 
 def _cached_tokens(step: Step) -> int | None:

@@ -76,6 +76,10 @@ def _gateway(episodes: Sequence[EpisodeMetadata]) -> dict[str, float]:
         rates["gateway/drift_rate"] = (rewritten + forked + changed) / going_on
         rates["gateway/forked_rate"] = forked / going_on
         rates["gateway/changed_rate"] = changed / going_on
+    of_programs = [step for episode in episodes for step in episode.steps if step.continuations]
+    read = sum(step.prompt_tokens for step in of_programs)
+    if read:
+        rates["gateway/repeated_tokens_rate"] = sum(s.repeated_tokens for s in of_programs) / read
     overridden = sum(step.overridden_calls for episode in episodes for step in episode.steps)
     return rates | {
         "gateway/overridden_rate": overridden / calls.total(),
@@ -87,7 +91,7 @@ def _gateway(episodes: Sequence[EpisodeMetadata]) -> dict[str, float]:
 
 
 def _spelled_marks(steps: Sequence[StepMetadata]) -> dict[str, float]:
-    """Share of steps whose observation spells a control token of the model's, if any does."""
+    """Share of steps that newly read what spells a control token of the model's, if any does."""
     rate = float(np.mean([step.spells_mark for step in steps]))
     return {"episodes/spelled_marks_rate": rate} if rate else {}
 

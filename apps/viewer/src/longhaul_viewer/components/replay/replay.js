@@ -22,6 +22,13 @@ const SPEEDS = [0.5, 1, 2, 4, 8, 16, 32]
 const COLOURS = ["probability", "gap", "entropy", "advantage", "mask"]
 const PROMPTS = ["changes", "messages", "tokens"]
 
+/* How a program lets a conversation continue, by the role of the first message that differs. */
+const CURES = {
+  system: "put clocks, counters and states into the newest message, not into the system message",
+  assistant: "have the client send replies back as they came: native tool calls, no stop words of its own",
+  any: "have the client send the whole history: no trimming, no compaction, no notes of one turn",
+}
+
 const HELP = [
   ["← →  or  h l", "step before, step after"],
   ["Home End", "first step, last step"],
@@ -1194,6 +1201,13 @@ class Replay {
       h("tr", { class: css ?? "", title: explained }, h("th", {}, name), h("td", {}, value)))))
   }
 
+  /** How a conversation that began anew could have continued. */
+  cure(call, texts) {
+    const change = this.episode.changes.get(`${call.step_index}/${call.call_index}`)?.messages.find((each) => each.kind !== "kept")
+    const message = change?.message ?? this.episode.messages.get(texts?.prompt[change?.later])
+    return CURES[message?.role] ?? CURES.any
+  }
+
   callFacts(step, call, texts) {
     const cached = call.num_cached_tokens
     const several = this.episode.calls[this.state.step].length > 1
@@ -1205,6 +1219,7 @@ class Replay {
     return [
       call.policy_version == null ? null : ["Policy version", String(call.policy_version), "", "Optimizer steps behind the weights that sampled the reply"],
       call.continuation == null ? null : ["Conversation", `${call.conversation}, ${goes[call.continuation] ?? call.continuation}`],
+      call.continuation !== "changed" ? null : ["Cure", this.cure(call, texts), "", "By the first message that is not the one before. The run's log has both texts, and the guide to agents more"],
       cached == null || call.num_prompt_tokens == null ? null : ["Prompt cached", `${cached} of ${call.num_prompt_tokens}`, "", "Leading tokens that the engine had kept of earlier prompts"],
       call.cost_usd == null ? null : ["Cost", `$${call.cost_usd.toFixed(4)}`],
       drawn == null ? null : ["Its sampling", [`temperature ${drawn.temperature}`, `top_p ${drawn.top_p}`, `≤ ${drawn.max_tokens} tokens`, ...drawn.altered.map(([name, value]) => `${name} ${value}`)].join(", "), "", "Not as the run says"],

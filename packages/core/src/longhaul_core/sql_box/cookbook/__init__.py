@@ -45,6 +45,7 @@ ORDER = (
     "dropped_by_memory",
     "memory_drops",
     "prompt_growth",
+    "tokens_read_again",
     "cut_replies",
     "time_by_part",
     "slowest_steps",

@@ -89,6 +89,7 @@ from longhaul_core.store.queries.metrics import (
     metric_series,
     token_ids_of,
     token_pieces,
+    token_pieces_that_begin,
     training_curve,
 )
 from longhaul_core.store.queries.recorded import EndedEpisode, ended_episodes, recorded_episode
@@ -143,6 +144,7 @@ from longhaul_core.store.queries.training_steps import (
     HorizonOutcomes,
     TableOfEpisodes,
     episodes_of_update,
+    episodes_that_spell,
     groups_of_training_step,
     has_loss_inputs,
     horizon_outcomes,
@@ -233,6 +235,7 @@ __all__ = [
     "environments",
     "episode_histogram",
     "episodes_of_update",
+    "episodes_that_spell",
     "evaluations",
     "failure_causes",
     "failures",
@@ -274,6 +277,7 @@ __all__ = [
     "storage_stats",
     "token_ids_of",
     "token_pieces",
+    "token_pieces_that_begin",
     "training_curve",
     "training_steps",
     "violations",

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import false, func, select
+from sqlalchemy import false, func, or_, select
 from sqlalchemy.orm import Session
 
 from longhaul_core.store.models import EpisodeRow, EvaluationRow, MetricRow, TokenPieceRow
@@ -29,6 +29,7 @@ __all__ = [
     "metric_series",
     "token_ids_of",
     "token_pieces",
+    "token_pieces_that_begin",
     "training_curve",
 ]
 
@@ -225,3 +226,23 @@ def token_pieces(session: Session, *, run_id: str, token_ids: Collection[int]) -
         for token_id, piece in session.execute(statement):
             pieces[token_id] = piece
     return pieces
+
+
+def token_pieces_that_begin(
+    session: Session, *, run_id: str, letters: Collection[bytes]
+) -> list[tuple[int, bytes]]:
+    """Token ids with the bytes that they stand for, where these begin with one of the letters.
+
+    Args:
+        session: Only read from.
+        run_id: The run whose tokenizer is meant.
+        letters: A byte each, below 255.
+    """
+    piece = TokenPieceRow.piece
+    begins = ((piece >= letter) & (piece < bytes([letter[0] + 1])) for letter in letters)
+    statement = (
+        select(TokenPieceRow.token_id, piece)
+        .where(TokenPieceRow.run_id == run_id, or_(*begins))
+        .order_by(TokenPieceRow.token_id)
+    )
+    return [(token_id, found) for token_id, found in session.execute(statement)]

@@ -5,9 +5,24 @@ All queries are over the lineage. `rows_of_episodes` reads any table that belong
 """
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import Literal, NamedTuple, TypeVar
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from sqlalchemy import ColumnElement, CompoundSelect, UniqueConstraint, case, func, literal, select
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    CompoundSelect,
+    SQLColumnExpression,
+    UniqueConstraint,
+    bindparam,
+    case,
+    false,
+    func,
+    literal,
+    or_,
+    select,
+    union,
+)
 from sqlalchemy.orm import Session, aliased
 
 from longhaul_core.store.models import (
@@ -37,6 +52,7 @@ __all__ = [
     "HorizonOutcomes",
     "TableOfEpisodes",
     "episodes_of_update",
+    "episodes_that_spell",
     "groups_of_training_step",
     "has_loss_inputs",
     "horizon_outcomes",
@@ -333,6 +349,62 @@ def rows_of_episodes(
         )
         for row in rows:
             yield answer(*row)
+
+
+def episodes_that_spell(
+    session: Session,
+    names: Collection[str],
+    *,
+    in_replies: Collection[str],
+    episode_ids: Iterable[str],
+) -> list[str]:
+    """Episodes with an observation, a reply or a message that has one of the names, by id.
+
+    Args:
+        session: Only read from.
+        names: Without quotes, backslashes and line ends.
+        in_replies: Those that are looked for in replies, and in an assistant's messages.
+        episode_ids: Of the episodes asked about, in any order.
+    """
+    if not names:
+        return []
+    statement = _that_spell(frozenset(names), frozenset(in_replies))
+    return sorted(
+        episode_id
+        for part in in_parts(sorted(episode_ids))
+        for episode_id in session.scalars(statement, {"episode_ids": part})
+    )
+
+
+@lru_cache(maxsize=16)
+def _that_spell(names: frozenset[str], in_replies: frozenset[str]) -> CompoundSelect[str]:
+    """The statement, whose making takes longer than its answer for a small run."""
+    asked: BindParameter[Any] = bindparam("episode_ids", expanding=True)
+    of_message = (
+        MessageRow.own_lines
+        + func.coalesce(MessageRow.pieces_json, "")
+        + func.coalesce(MessageRow.above, "")
+        + func.coalesce(MessageRow.below, "")
+        + func.coalesce(MessageRow.parts_json, "")
+    )
+
+    def spells(text: SQLColumnExpression[Any], among: frozenset[str]) -> ColumnElement[bool]:
+        # `replace` minds the case in both databases, and `LIKE` in one of them alone.
+        return or_(false(), *(func.replace(text, name, "") != text for name in sorted(among)))
+
+    replied = MessageRow.role == "assistant"
+    return union(
+        select(ObservationRow.episode_id).where(
+            ObservationRow.episode_id.in_(asked), spells(ObservationRow.text, names)
+        ),
+        select(CallRow.episode_id).where(
+            CallRow.episode_id.in_(asked), spells(CallRow.reply, in_replies)
+        ),
+        select(MessageRow.episode_id).where(
+            MessageRow.episode_id.in_(asked),
+            (replied & spells(of_message, in_replies)) | (~replied & spells(of_message, names)),
+        ),
+    )
 
 
 def has_loss_inputs(session: Session, *, run_id: str) -> bool:

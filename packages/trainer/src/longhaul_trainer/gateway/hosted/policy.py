@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from longhaul_core.errors import PolicyFailure
 from longhaul_core.policy import HostedReply, ReadReply, Sampling
-from longhaul_core.types import Message
+from longhaul_core.types import Message, Tool
 from longhaul_trainer.gateway.exchange import ApiError, ChatRequest
 from longhaul_trainer.gateway.upstream import Upstream
 
@@ -24,7 +24,9 @@ class UpstreamPolicy:
         self._upstream = upstream
         self._name = name
 
-    async def reply(self, messages: Sequence[Message], sampling: Sampling) -> HostedReply:
+    async def reply(
+        self, messages: Sequence[Message], sampling: Sampling, *, tools: Sequence[Tool] = ()
+    ) -> HostedReply:
         """See `HostedPolicy.reply`.
 
         Raises:
@@ -33,6 +35,7 @@ class UpstreamPolicy:
         request = ChatRequest(
             model=self._name,
             messages=tuple(messages),
+            tools=tuple(tools),
             max_tokens=sampling.max_tokens,
             temperature=sampling.temperature,
             # Vendors refuse both at once for some models, and 1 is what they all draw with.
