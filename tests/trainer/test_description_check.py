@@ -128,6 +128,24 @@ def test_a_memory_of_ones_own_that_raises_is_told_by_its_setting(
     assert problem == f"memory.kind = '{kind}': {method}: KeyError: 'lost'"
 
 
+def test_a_memory_of_ones_own_may_say_what_credits_its_calls(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "memory_that_credits.py").write_text(
+        "from longhaul_core.memory import WindowMemory\n"
+        "from longhaul_core.types import CreditedBy\n"
+        "class Credited(WindowMemory):\n"
+        "    async def write(self, *, context, **rest):\n"
+        "        await super().write(context=context, **rest)\n"
+        "        await context.complete((), credit_share=0.5, credited_by=CreditedBy.STEP)\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+
+    settings = {"kind": "memory_that_credits:Credited"}
+    assert problems_of(run_with(model={"path": str(model)}, memory=settings)) == []
+
+
 def test_extra_tasks_count_as_tasks_of_the_training_step() -> None:
     run = run_with(tasks_per_training_step=500, sampling={"extra_tasks": 75})
 

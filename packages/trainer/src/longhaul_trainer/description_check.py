@@ -31,7 +31,7 @@ from longhaul_core.errors import (
 from longhaul_core.memory import MemoryContext, PromptTemplate, build_template
 from longhaul_core.policy import Shortenable
 from longhaul_core.rollout import build_acting
-from longhaul_core.types import Call, Message, Observation, Picture, Split, Task
+from longhaul_core.types import Call, CreditedBy, Message, Observation, Picture, Split, Task
 from longhaul_envs.pictures import png
 from longhaul_envs.published import PUBLISHED
 from longhaul_trainer.config import LossConfig, MixedEnvironmentConfig, RunConfig
@@ -497,6 +497,8 @@ def _first_prompts(entry: MixedEnvironmentConfig) -> Generator[Sequence[Message]
         prompt: Sequence[Message] | Shortenable,
         *,
         trained: bool = True,
+        credit_share: float = 1.0,
+        credited_by: CreditedBy = CreditedBy.NEXT_STEP,
         max_reply_tokens: int | None = None,
     ) -> Call:
         """Keep what the memory asks the model, and reply something."""
