@@ -133,11 +133,12 @@ def test_a_memory_of_ones_own_may_say_what_credits_its_calls(
 ) -> None:
     (tmp_path / "memory_that_credits.py").write_text(
         "from longhaul_core.memory import WindowMemory\n"
-        "from longhaul_core.types import CreditedBy\n"
+        "from longhaul_core.types import CreditedBy, Message\n"
         "class Credited(WindowMemory):\n"
         "    async def write(self, *, context, **rest):\n"
         "        await super().write(context=context, **rest)\n"
-        "        await context.complete((), credit_share=0.5, credited_by=CreditedBy.STEP)\n",
+        "        asked = [Message(role='user', content='What is to be kept?')]\n"
+        "        await context.complete(asked, credit_share=0.5, credited_by=CreditedBy.STEP)\n",
         encoding="utf-8",
     )
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
