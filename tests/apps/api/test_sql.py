@@ -65,7 +65,7 @@ def test_limits_have_limits(client: TestClient) -> None:
 
 def test_a_question_of_the_cookbook_is_answered(client: TestClient, sample: SampleStore) -> None:
     names = [one["name"] for one in client.get("/sql/cookbook").json()]
-    assert len(names) == 25
+    assert len(names) == len(set(names)) >= 26
     asked = client.get("/sql/cookbook/worst_episodes", params={"param": f"run={sample.run_id}"})
     assert asked.status_code == 200, asked.text
     assert asked.json()["columns"][0] == "episode_id"

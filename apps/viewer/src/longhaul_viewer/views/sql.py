@@ -183,7 +183,7 @@ def cookbook() -> None:
         questions(),
         index=None,
         format_func=lambda each: each.question,
-        placeholder="25 questions people ask",
+        placeholder=f"{len(questions())} questions people ask",
         label_visibility="collapsed",
     )
     if chosen is None:
