@@ -150,7 +150,8 @@ def test_every_built_in_memory_and_parser_is_made_by_its_name() -> None:
     for kind in MEMORIES:
         assert build_memory(kind, size=1, template=PromptTemplate()).num_remembered == 0
     for form in ActionFormat:
-        assert build_parser(form).instruction.startswith("Write one action")
+        asked = "Call one of" if form is ActionFormat.TOOL_CALL else "Write one action"
+        assert build_parser(form).instruction.startswith(asked)
 
 
 def test_what_is_made_of_a_built_in_part_is_handed_over_as_it_is() -> None:

@@ -661,10 +661,11 @@ def test_a_conversation_that_begins_anew_names_its_cure(
 
     open_replay(page, workshop.viewer, record.episode_id, step=1)
 
-    row = page.locator(".step tr").filter(has_text="Cure")
+    row = page.get_by_role("row").filter(has_text="Cure")
     expect(row).to_contain_text(cure)
     open_replay(page, workshop.viewer, record.episode_id, step=0)
-    expect(page.locator(".step tr").filter(has_text="Conversation")).to_contain_text("begins here")
+    begins = page.get_by_role("row").filter(has_text="Conversation")
+    expect(begins).to_contain_text("begins here")
     expect(row).to_have_count(0)
 
 

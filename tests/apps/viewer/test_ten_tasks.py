@@ -43,11 +43,13 @@ class Researcher:
         return self.page.get_by_role("link", name=name).first
 
     def choose(self, label: str, option: str) -> None:
-        """Open a menu of that label and take the first option with that text: two clicks."""
+        """Open a menu of that label, type and take the first option with that text: two clicks."""
         menu = self.page.get_by_test_id("stSelectbox").filter(has_text=label)
         expect(menu).to_be_visible()
         settle(self.page)  # a page that is still drawn closes its menus
-        self.click(menu.get_by_role("combobox"))
+        field = menu.get_by_role("combobox")
+        self.click(field)
+        field.fill(option)  # a long menu has only those in sight
         self.click(self.page.get_by_role("option").filter(has_text=option).first)
 
     def open_episodes(self, run: str) -> None:
