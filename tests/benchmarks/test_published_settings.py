@@ -1,5 +1,6 @@
 """What the files of `configs/` compose is what published scripts set, but for what is explained."""
 
+import itertools
 from pathlib import Path
 
 import published_settings
@@ -37,6 +38,24 @@ def test_every_recipe_and_every_environment_is_compared_with_a_script() -> None:
     assert {file for script in PUBLISHED.scripts for file in script.files} >= (
         files - {TEXT_OF_A_PICTURE}
     )
+
+
+def test_every_algorithm_that_names_its_code_is_compared_with_a_script() -> None:
+    files = {
+        f"algorithms/{file.name}"
+        for file in (CONFIGS / "algorithms").glob("*.toml")
+        if "its code" in _comment_of(file)
+    }
+
+    assert "algorithms/hgpo.toml" in files
+    assert {file for script in PUBLISHED.scripts for file in script.files} >= files
+
+
+def _comment_of(file: Path) -> str:
+    """The words at a file's head, on one line."""
+    lines = file.read_text("utf-8").splitlines()
+    head = itertools.takewhile(lambda line: line.startswith("#"), lines)
+    return " ".join(" ".join(head).replace("#", " ").split())
 
 
 def test_the_table_of_the_guide_is_that_of_the_files_today() -> None:

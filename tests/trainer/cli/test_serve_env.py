@@ -17,7 +17,9 @@ from typer.testing import CliRunner
 from environment_server import TOKEN
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split
+from longhaul_envs.server.fleet import FleetLimits
 from longhaul_trainer.cli.main import app
+from longhaul_trainer.cli.serve_env import MIB, ServerFile
 from longhaul_trainer.config import RunConfig, load_default_config
 from longhaul_trainer.description_check import problems_of
 from longhaul_trainer.environments import RunEnvironments, source_of
@@ -206,6 +208,13 @@ def test_modules_are_imported_where_the_server_is_started() -> None:
 
 
 @pytest.mark.slow
+def test_a_worker_may_hold_4096_mib_where_a_file_names_no_limit() -> None:
+    file = ServerFile.model_validate({"environments": [{"id": "textcraft"}]})
+
+    assert file.environments[0].memory_mib == 4096
+    assert FleetLimits().memory_bytes == 4096 * MIB
+
+
 def test_ray_uses_the_environment_that_each_node_has() -> None:
     """Below `uv run`, Ray would copy the working folder and install an environment for it."""
     program = (

@@ -9,6 +9,7 @@ their templates. Their vocabularies are trained here.
 import itertools
 import json
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -17,9 +18,11 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AddedToken, PreTrainedTokenizerFast
 
+from broken_environments import Spelling as BrokenSpelling
 from chat_templates import FAMILIES, tokenizer_like
 from longhaul_core.errors import RendererFailure
 from longhaul_core.types import Call, Message, SampledTokens, Tool, ToolCall
+from longhaul_envs.contract.recording import NONSENSE
 from longhaul_trainer.rendering.encoding import TextEncoder
 from longhaul_trainer.rendering.marks import Marks
 from longhaul_trainer.rendering.renderer import ChatTemplateRenderer
@@ -197,6 +200,28 @@ def test_no_text_of_a_prompt_becomes_a_control_token(family: str) -> None:
         assert messages[-1].text in read
         if not tools:
             assert renderer.render(messages) == tokens
+
+
+@pytest.mark.parametrize("family", FIVE)
+def test_what_the_contract_plays_becomes_no_control_token(family: str) -> None:
+    renderer = renderer_of(family)
+    text, _ = BrokenSpelling().reset(seed=0)
+    imitated = NONSENSE["imitated tags"]
+
+    def chat(shown: str, reply: str) -> list[Message]:
+        return [
+            Message(role="user", content=shown),
+            Message(role="assistant", content=reply),
+            Message(role="user", content=shown),
+        ]
+
+    tokens = renderer.render_chat(chat(text, imitated))
+
+    assert len(re.findall("|".join(map(re.escape, controls_of(family))), text + imitated)) > 0
+    assert controls_in(family, tokens) == controls_in(
+        family, renderer.render_chat(chat("number 0", "xyzzy"))
+    )
+    assert text in tokenizer_of(family).decode(list(tokens))
 
 
 @pytest.mark.parametrize("family", FIVE)

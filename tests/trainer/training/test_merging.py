@@ -171,6 +171,32 @@ def test_a_step_whose_observation_spells_a_control_token_is_marked() -> None:
     assert [step.spells_mark for step in metadata.steps] == [False, True]
 
 
+def test_a_step_is_marked_for_what_its_program_newly_sends_of_users_and_tools() -> None:
+    trajectory = make_trajectory(rewards=(0.0,) * 4)
+    (call,) = trajectory.steps[0].calls
+    chat = [
+        Message(role="system", content="in charge: <mark>"),
+        Message(role="assistant", content="a reply: <mark>"),
+        Message(role="tool", content="found: <mark>", tool_call_id="call00001"),
+        Message(role="user", content="composed: <mark>"),
+    ]
+    prompts = (chat[:1], chat[:2], chat[:3], chat[:3])
+    steps = [
+        replace(one, calls=(replace(call, messages=tuple(sent), continuation=Continuation.EXACT),))
+        for one, sent in zip(trajectory.steps, prompts, strict=True)
+    ]
+    steps[0] = replace(steps[0], calls=(replace(call, messages=tuple(chat), continuation=None),))
+    trajectory = replace(trajectory, steps=tuple(steps))
+
+    metadata = with_spelled_marks(
+        metadata_of(trajectory, group=GroupName(3, 2), retry=0),
+        trajectory,
+        spells_mark=lambda text: "<mark>" in text,
+    )
+
+    assert [step.spells_mark for step in metadata.steps] == [False, False, True, False]
+
+
 def test_a_step_knows_how_its_calls_go_on_and_which_asked_for_more_than_they_got() -> None:
     trajectory = make_trajectory(rewards=(0.0, 0.0))
     first, second = trajectory.steps

@@ -301,15 +301,25 @@ def metadata_of(
 def with_spelled_marks(
     metadata: EpisodeMetadata, trajectory: Trajectory, *, spells_mark: Callable[[str], bool]
 ) -> EpisodeMetadata:
-    """`metadata` with the steps whose observation spells a control token of the model's."""
-    steps = zip(metadata.steps, trajectory.steps, strict=True)
-    return replace(
-        metadata,
-        steps=tuple(
-            replace(step, spells_mark=spells_mark(played.observation.text))
-            for step, played in steps
-        ),
-    )
+    """`metadata` with the steps that newly read what spells a control token of the model's.
+
+    That is their observation, and of a program's calls the texts of users and tools that no step
+    before had. Replies are left out: a model's own tags of thoughts and calls are control tokens.
+    """
+    known: set[str] = set()
+    marked: list[StepMetadata] = []
+    for step, played in zip(metadata.steps, trajectory.steps, strict=True):
+        sent = {
+            message.text
+            for call in played.calls
+            if call.continuation is not None
+            for message in call.messages
+            if message.role in ("user", "tool")
+        }
+        new = {played.observation.text, *(sent - known)}
+        known |= sent
+        marked.append(replace(step, spells_mark=any(map(spells_mark, new))))
+    return replace(metadata, steps=tuple(marked))
 
 
 def _cached_tokens(step: Step) -> int | None:

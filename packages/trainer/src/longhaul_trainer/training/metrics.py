@@ -87,7 +87,7 @@ def _gateway(episodes: Sequence[EpisodeMetadata]) -> dict[str, float]:
 
 
 def _spelled_marks(steps: Sequence[StepMetadata]) -> dict[str, float]:
-    """Share of steps whose observation spells a control token of the model's, if any does."""
+    """Share of steps that newly read what spells a control token of the model's, if any does."""
     rate = float(np.mean([step.spells_mark for step in steps]))
     return {"episodes/spelled_marks_rate": rate} if rate else {}
 

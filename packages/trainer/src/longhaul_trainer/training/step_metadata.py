@@ -44,7 +44,8 @@ class StepMetadata:
     hook_reward: float | None = None
     """What `algorithm.reward_shaping` returned for the step; None without such a function."""
     spells_mark: bool = False
-    """Whether what it was shown spells a control token of the model's; it was read as a text."""
+    """Whether its observation, or what a program's calls newly read of users and tools, spells a
+    control token of the model's; it was read as a text."""
     continuations: tuple[str, ...] = ()
     """How each call's prompt relates to the calls before it (`Continuation`), where a program made
     it."""
