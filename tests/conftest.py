@@ -53,6 +53,10 @@ TOGETHER = {
 }
 """Folders whose tests run in one process, and the name of their group."""
 
+LONG = ("training", "apps", "contracts", "core", "trainer/verl")
+"""Folders that come first, in this order: training runs take longest, and verl's workers follow
+when hardly any of them is left."""
+
 COMMANDS = ("longhaul_api.main", "longhaul_viewer.main", "longhaul_trainer.cli.main")
 """Modules of the commands that tests start."""
 
@@ -91,10 +95,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Training runs come first: they take longest."""
+    """Long groups come first, so that both processes end at nearly one time."""
     if selection.leaves_out_slow_tests(config):
         selection.deselect_slow_tests(config, items)
-    items.sort(key=lambda item: group_of(item.nodeid) != "training")
+    items.sort(key=lambda item: _place_of(item.nodeid))
+
+
+def _place_of(nodeid: str) -> int:
+    places = (n for n, folder in enumerate(LONG) if nodeid.startswith(f"tests/{folder}/"))
+    return next(places, len(LONG))
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

@@ -29,8 +29,8 @@ class ScienceWorld(PackagedEnv[str, task_list.ScienceWorldOptions]):
         A verb with objects by the names that observations use. Longer than 256 characters is
         none of them.
     Reward:
-        What the best score so far rose by, in hundredths: 1.0 over a solved episode, never below
-        0. Under `reward = "score"` the change of the score in points, the authors'.
+        What the best score so far rose by, in hundredths: 1.0 over a solved episode, less what the
+        task begins with, never below 0. Under `reward = "score"` the change of the score in points, the authors'.
     Episode end:
         Terminated when every goal is reached (score 100), or when the wrong thing was declared
         by `focus on` (score -100). Truncated by `env_step_limit`, where it is set.
@@ -87,7 +87,7 @@ class ScienceWorld(PackagedEnv[str, task_list.ScienceWorldOptions]):
             self._world = World()
         seen = self._world.load(*self._task, self.options.simplifications)
         self._expert, self._over = Expert(), False
-        self._score = self._best_score = 0
+        self._score = self._best_score = self._world.score  # some tasks begin with points
         return self._observe(self._world, seen), self._info(self._world, accepted=True)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:

@@ -138,7 +138,7 @@ class ScienceWorldOptions(PackagedOptions):
     simplifications: tuple[str, ...] = ()
     """Of `SIMPLIFICATIONS`. A rule."""
     reward: str = "increments"
-    """`increments`: what the best score so far rose by, from 0 to 1 an episode; or `score`, the
+    """`increments`: what the best score so far rose by, at most 1 an episode; or `score`, the
     authors': the change of the score in points, -100 to 100. A rule."""
     admissible: str = "none"
     """`none`; or `valid`: what the simulator calls valid, some hundreds to ten thousand. A rule."""
