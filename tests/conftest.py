@@ -43,6 +43,10 @@ share_compiled_statements()
 # wait until a copy of the environment is installed for it.
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
 
+# Two processes share the machine: threads of torch that wait for each other took as much processor
+# time again as the sums of small models. It is read when torch is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 TOGETHER = {
     "training": "training",  # one run at a time, and one undisturbed run for many tests

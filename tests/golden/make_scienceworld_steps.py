@@ -21,7 +21,7 @@ from longhaul_envs.against.scienceworld import FOLDER, PACKAGE, drawn_action, op
 from longhaul_envs.scienceworld.environment import ScienceWorld
 
 FILE = Path(__file__).parent / "scienceworld_steps.json.gz"
-NUM_EPISODES, NUM_STEPS = 15, 30
+NUM_EPISODES, NUM_STEPS = 20, 30
 
 
 def main() -> None:

@@ -30,7 +30,8 @@ class ScienceWorld(PackagedEnv[str, task_list.ScienceWorldOptions]):
         none of them.
     Reward:
         What the best score so far rose by, in hundredths: 1.0 over a solved episode, less what the
-        task begins with, never below 0. Under `reward = "score"` the change of the score in points, the authors'.
+        task begins with, never below 0. Under `reward = "score"` the change of the score in
+        points, the authors'.
     Episode end:
         Terminated when every goal is reached (score 100), or when the wrong thing was declared
         by `focus on` (score -100). Truncated by `env_step_limit`, where it is set.
