@@ -27,7 +27,7 @@ class News:
         """When each test that has not ended began, in seconds of `time.monotonic`."""
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Note a test that begins; twice for a test that another process runs."""
+        """Note a test that begins."""
         self._running[nodeid] = time.monotonic()
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:

@@ -66,7 +66,7 @@ SLOW_SETTINGS: list[tuple[str, Options]] = [
     ("longhaul/NumberLine-v0", {"observation": "image", "max_position": 20}),
     ("longhaul/Points24-v0", {"observation": "image", "face_cards_as_ten": False}),
     ("longhaul/SQL-v0", {"num_databases": 2, "form": "single", "schema": "hidden"}),
-    ("longhaul/Sokoban-v0", {"size": 6, "num_boxes": 2, "observation": "image"}),
+    ("longhaul/Sokoban-v0", {"size": 10, "num_boxes": 2, "observation": "image"}),
     ("longhaul/TextCraft-v0", {"depth": 2, "distractors": 0, "subgoal_reward": 0.25}),
 ]
 
@@ -84,8 +84,7 @@ def problems_of(environment_id: str, options: Options) -> list[str]:
         environment_id,
         options=options,
         num_tasks=1 if slow else 3,
-        num_starts=None if environment_id in ALL_STARTS else NUM_STARTS // (20 if slow else 1),
-        horizon=30 if slow else 200,
+        num_starts=None if environment_id in ALL_STARTS else NUM_STARTS // (5 if slow else 1),
     )
 
 

@@ -16,8 +16,7 @@ from typing import Any
 
 from longhaul_core.types import Split
 from longhaul_envs import play
-from longhaul_envs.against.originals import original_module
-from longhaul_envs.against.scienceworld import FOLDER, PACKAGE, drawn_action, options, words
+from longhaul_envs.against.scienceworld import AuthorsServer, drawn_action, options, words
 from longhaul_envs.scienceworld.environment import ScienceWorld
 
 FILE = Path(__file__).parent / "scienceworld_steps.json.gz"
@@ -27,15 +26,13 @@ NUM_EPISODES, NUM_STEPS = 20, 30
 def main() -> None:
     """Write the file."""
     random = Random(20261128)
-    server = original_module(Path(sys.argv[1]) / FOLDER, PACKAGE, "environment").server
-    place = server.create()["id"]
-    numbers = {f"{one['taskName']}/{one['variationIdx']}": n for n, one in enumerate(server.games)}
+    server = AuthorsServer(Path(sys.argv[1]))
     ours = ScienceWorld(**options())
     by_name = {task.task_id.partition("/")[0]: task for task in ours.tasks(Split.TRAIN)}
     episodes: list[dict[str, Any]] = []
     for task in random.sample(list(by_name.values()), NUM_EPISODES):
         seen = play.start(ours, task)
-        begun = server.reset(place, numbers[task.task_id])
+        begun = server.reset(task.task_id)
         steps: list[list[object]] = []
         episodes.append(
             {
@@ -47,13 +44,13 @@ def main() -> None:
         )
         for _ in range(NUM_STEPS):
             action = drawn_action(ours, seen, random)
-            result, theirs = play.act(ours, action), server.step(place, action)
+            result, theirs = play.act(ours, action), server.step(action)
             steps.append([action, words(theirs["observation"]), theirs["reward"], theirs["done"]])
             if theirs["done"] or result.terminated:
                 break
             seen = result.observation
     ours.close()
-    server.close(place)
+    server.close()
     with gzip.GzipFile(FILE, "wb", mtime=0) as file:
         file.write(json.dumps(episodes, separators=(",", ":")).encode())
     number = sum(len(episode["steps"]) for episode in episodes)

@@ -110,5 +110,5 @@ def test_a_folder_without_the_code_is_named(tmp_path: Path) -> None:
     (tmp_path / "web_agent_site" / "engine").mkdir(parents=True)
     with pytest.raises(ConfigError, match="goal cannot be imported"):
         compared_with(WEBSHOP, tmp_path, num_pairs=1)
-    with pytest.raises(ConfigError, match="compared with no original; longhaul/TextCraft-v0"):
+    with pytest.raises(ConfigError, match="compared with no original; longhaul/ScienceWorld-v0"):
         compared_with("longhaul/Maze-v0", tmp_path, num_pairs=1)

@@ -333,7 +333,7 @@ def test_ids_of_no_task_are_refused(task_id: str) -> None:
 
 def test_steps_are_those_of_agentgyms_own_server(shared_java: None) -> None:
     episodes = json.loads(gzip.decompress(RECORDED.read_bytes()))
-    assert sum(len(episode["steps"]) for episode in episodes) >= 250
+    assert sum(len(episode["steps"]) for episode in episodes) == 438
     rewards = {reward for episode in episodes for _, _, reward, _ in episode["steps"]}
     ends = {done for episode in episodes for _, _, _, done in episode["steps"]}
     assert len(rewards) > 5

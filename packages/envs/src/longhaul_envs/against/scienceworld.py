@@ -18,11 +18,41 @@ from longhaul_envs.against.originals import Pair, original_module
 from longhaul_envs.contract.recording import NONSENSE
 from longhaul_envs.scienceworld.environment import ScienceWorld
 
-__all__ = ["FOLDER", "PACKAGE", "drawn_action", "options", "pairs", "words"]
+__all__ = ["AuthorsServer", "drawn_action", "options", "pairs", "words"]
 
-FOLDER, PACKAGE = "agentenv-sciworld", "agentenv_sciworld"
-"""Of the checkout."""
 _HORIZON = 40
+
+
+class AuthorsServer:
+    """An environment of AgentGym's server, without its HTTP."""
+
+    def __init__(self, folder: Path) -> None:
+        """Import it from a checkout, and start its Java.
+
+        Raises:
+            ConfigError: If it is not there, or needs what is not installed.
+        """
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints
+            module = original_module(
+                folder / "agentenv-sciworld", "agentenv_sciworld", "environment"
+            )
+            self._server = module.server
+            self._place = self._server.create()["id"]
+        games = enumerate(self._server.games)
+        self._numbers = {f"{one['taskName']}/{one['variationIdx']}": n for n, one in games}
+
+    def reset(self, task_id: str) -> dict[str, Any]:
+        """Begin a task; what the server answers."""
+        return self._server.reset(self._place, self._numbers[task_id])
+
+    def step(self, action: str) -> dict[str, Any]:
+        """What it answers to an action."""
+        return self._server.step(self._place, action)
+
+    def close(self) -> None:
+        """End its Java."""
+        with contextlib.redirect_stdout(io.StringIO()):
+            self._server.close(self._place)
 
 
 def options() -> dict[str, Any]:
@@ -50,24 +80,21 @@ def drawn_action(ours: ScienceWorld, seen: Observation, random: Random) -> str:
 
 def pairs(folder: Path, random: Random) -> Iterator[Pair]:
     """Goal and first observation, then observation, reward and end of experts that stray."""
-    with contextlib.redirect_stdout(io.StringIO()):  # theirs prints
-        server = original_module(folder / FOLDER, PACKAGE, "environment").server
-        place = server.create()["id"]
-    numbers = {f"{one['taskName']}/{one['variationIdx']}": n for n, one in enumerate(server.games)}
+    server = AuthorsServer(folder)
     ours = ScienceWorld(**options())
     tasks = ours.tasks(Split.TRAIN)
     try:
         while True:
             task = random.choice(tasks)
             observation = play.start(ours, task)
-            theirs = server.reset(place, numbers[task.task_id])
+            theirs = server.reset(task.task_id)
             goal, _, seen = observation.text.partition("\n")
             case = f"{task.task_id}, its beginning"
             yield Pair("goal", case, goal.removeprefix("Goal: "), theirs["task_description"])
             yield Pair("observation", case, words(seen), words(theirs["observation"]))
             for _ in range(_HORIZON):
                 action = drawn_action(ours, observation, random)
-                result, theirs = play.act(ours, action), server.step(place, action)
+                result, theirs = play.act(ours, action), server.step(action)
                 observation = result.observation
                 case = f"{task.task_id}, {action!r}"
                 seen = observation.text.partition("\n")[2]
@@ -79,5 +106,4 @@ def pairs(folder: Path, random: Random) -> Iterator[Pair]:
                     break
     finally:
         ours.close()
-        with contextlib.redirect_stdout(io.StringIO()):
-            server.close(place)
+        server.close()
