@@ -53,6 +53,7 @@ def browsers(processes: list[psutil.Process]) -> list[psutil.Process]:
         one
         for one, line in lines
         if "--remote-debugging-pipe" in line
+        and Path(line[0]).name != "sh"  # the script that waits for it
         and not any(word.startswith("--type=") for word in line)
     ]
 
