@@ -54,6 +54,7 @@ TOGETHER = {
     "core/sql_box": "postgresql",
     "apps": "apps",  # one sample store
     "envs/server": "environment server",  # one Ray at a time
+    "trainer/verl": "verl",  # its imports, and the processes that are forked
 }
 """Folders whose tests run in one process, and the name of their group."""
 
