@@ -21,6 +21,7 @@ from longhaul_core.store import EpisodeRecord
 from longhaul_core.store.packing import content_hash
 from longhaul_core.types import FailedEpisode, FinishReason, StopReason, Task, Trajectory
 
+pytestmark = pytest.mark.usefixtures("without_processes")
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "sql.md"
 Row = tuple[Any, ...]
 Answer = tuple[list[Row], Callable[[Row], Any]]
