@@ -54,12 +54,12 @@ TOGETHER = {
     "core/sql_box": "postgresql",
     "apps": "apps",  # one sample store
     "envs/server": "environment server",  # one Ray at a time
+    "trainer/verl": "verl",  # its imports, and the processes that are forked
 }
 """Folders whose tests run in one process, and the name of their group."""
 
-LONG = ("training", "apps", "contracts", "core", "trainer/verl")
-"""Folders that come first, in this order: training runs take longest, and verl's workers follow
-when hardly any of them is left."""
+LONG = ("training", "trainer/verl", "apps", "contracts", "core")
+"""Folders that come first, in this order: each of the first two keeps a process busy for long."""
 
 COMMANDS = ("longhaul_api.main", "longhaul_viewer.main", "longhaul_trainer.cli.main")
 """Modules of the commands that tests start."""

@@ -29,10 +29,13 @@ from ports import free_port
 FILE = Path(__file__).parent / "agentgym_requests.json.gz"
 ITEM, HORIZON = 1, 12
 NO_ACTION = "sing a song"
+WORDLE = "WordleEnvClient"
+"""Whose first observation is the list of words."""
 PLAYED: list[tuple[str, str, Mapping[str, object]]] = [
     ("TextCraftEnvClient", "longhaul/TextCraft-v0", {"depth": 2}),
     ("TextCraftEnvClient", "longhaul/Sokoban-v0", {"size": 6}),
-    ("TextCraftEnvClient", "longhaul/Maze-v0", {}),
+    ("MazeEnvClient", "longhaul/Maze-v0", {}),
+    (WORDLE, "longhaul/Wordle-v0", {}),
     ("BabyAIEnvClient", "longhaul/BabyAI-v0", {"levels": ["GoToLocalS5N2"]}),
     ("WebshopEnvClient", "longhaul/WebShop-v0", {"num_products": 40}),
     ("SearchQAEnvClient", "longhaul/Search-v0", {}),
@@ -109,7 +112,8 @@ def recorded(name: str, environment: str, options: Mapping[str, object]) -> dict
     ):
         client = client_class(env_server_base=f"http://127.0.0.1:{port}", data_len=10)
         client.reset(ITEM)
-        assert known.first_observation.text in client.observe(), client.observe()
+        first = client.info["vocab"][-1] if name == WORDLE else known.first_observation.text
+        assert first in client.observe(), client.observe()
         client.step(replied(name, NO_ACTION))
         client.reset(ITEM)
         for action, result in zip(known.actions, known.results, strict=True):
@@ -131,6 +135,8 @@ def replied(client: str, action: str) -> str:
     """A policy's reply that takes `action`, in the form that the client reads."""
     if client in ("SearchQAEnvClient", "SqlGymEnvClient"):
         return action  # read as it is
+    if client == WORDLE and action != NO_ACTION:
+        action = " ".join(action)
     return f"Thought:\nI go on.\n\nAction:\n{action}"
 
 

@@ -22,6 +22,15 @@ from training.launching import (
 from training.listening import looked_at
 from verl_process import process_variables
 
+CLIENTS = (
+    "openai.resources.chat",
+    "anthropic.resources.messages",
+    "google.genai",
+    "pydantic_ai.models.openai",
+    "longhaul",
+)
+"""What the programs of examples and guides import."""
+
 
 @pytest.fixture(autouse=True)
 def nothing_outlives_its_test() -> Generator[None]:
@@ -56,6 +65,13 @@ def forked(request: pytest.FixtureRequest) -> Generator[None]:
             patch.setenv(SHARED_ZYGOTE, str(workers.stand_in))
             patch.setenv(FORKED_TRAINER, str(trainers.stand_in))
         yield
+
+
+@pytest.fixture(scope="package")
+def agents_python(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
+    """A Python for programs: each is a fork of one process that has imported what they call by."""
+    with Zygote(CLIENTS, folder=tmp_path_factory.mktemp("agents")) as zygote:
+        yield zygote.stand_in
 
 
 @pytest.fixture(scope="package")

@@ -97,6 +97,23 @@ def trainer(
     return process
 
 
+FORKING = (
+    "-c",
+    f"""
+import os, sys
+from types import SimpleNamespace
+from longhaul_trainer.cli import evolve, warm_start
+from longhaul_trainer.cli.main import main
+
+python, command = os.environ["{FORKED_TRAINER}"], {str(Path(sys.executable).with_name("trainer"))!r}
+of_forks = SimpleNamespace(executable=python, argv=[command], stdout=sys.stdout)
+evolve.sys = warm_start.sys = of_forks
+main()
+""",
+)
+"""A program: `trainer`, whose further commands are forks too."""
+
+
 def forked_trainer(file: Path) -> None:
     """Write a program that starts a trainer which is not cold."""
     command = [os.environ[FORKED_TRAINER], str(Path(sys.executable).with_name("trainer"))]
@@ -155,7 +172,7 @@ def terminate_all(process: subprocess.Popen[str]) -> None:
 
 
 def wait_until(
-    process: subprocess.Popen[str], happened: Callable[[], bool], *, every: float = 0.05
+    process: subprocess.Popen[str], happened: Callable[[], bool], *, every: float = 0.2
 ) -> None:
     """Poll for a moment of a run, with so many seconds between; the run must not end before it."""
     deadline = time.monotonic() + TIME_LIMIT_SECONDS

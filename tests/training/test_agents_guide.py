@@ -58,11 +58,12 @@ def responder() -> Responder:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_every_file_command_and_query_of_the_guide_does_what_it_says(
-    tmp_path: Path, responder: Responder
+    tmp_path: Path, responder: Responder, agents_python: Path
 ) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()
     forked_trainer(programs / "trainer")
+    (programs / "python").symlink_to(agents_python)
 
     async def follow(hosted: Played) -> None:
         variables = hosted.episode.environ()
@@ -136,9 +137,11 @@ def played(
 
 
 @pytest.mark.slow
-def test_every_program_of_the_guide_is_played_as_it_is(folder: Path, responder: Responder) -> None:
+def test_every_program_of_the_guide_is_played_as_it_is(
+    folder: Path, responder: Responder, agents_python: Path
+) -> None:
     commands = {
-        name: CommandProgram([sys.executable, str(folder / name)], deadline_seconds=120)
+        name: CommandProgram([str(agents_python), str(folder / name)], deadline_seconds=120)
         for name in COMMANDS
     }
 

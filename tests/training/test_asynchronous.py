@@ -140,7 +140,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
     options = (*COLOCATED, *MERGED, *CRITIC, loops, "checkpoint.every=1")
     process = trainer(folder, *arguments(folder, wordy_world.ID, *options))
     state = "runs/*/checkpoints/global_step_1/longhaul.json"
-    wait_until(process, lambda: any(folder.glob(state)), every=0.002)
+    wait_until(process, lambda: any(folder.glob(state)), every=0.02)
     (checkpoint,) = folder.glob(state)
     waiting = json.loads(checkpoint.read_text(encoding="utf-8"))["waiting"]
     kill_group(process)

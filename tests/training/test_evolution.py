@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from longhaul_core.audit import audit_run, one_line
 from longhaul_core.store import read_only_engine
-from training.launching import Launched, run, trainer, wait_until
+from training.launching import FORKING, Launched, finish, trainer, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -29,13 +29,13 @@ SETTINGS = (
 @pytest.fixture(scope="module")
 def evolved(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     folder = tmp_path_factory.mktemp("evolution")
-    begun = trainer(folder, "evolve", FILE, *SETTINGS)
+    begun = trainer(folder, "evolve", FILE, *SETTINGS, program=FORKING)
     wait_until(begun, lambda: any(folder.glob("runs/evolutions/*/round-2/*/config.toml")))
     begun.terminate()
     begun.wait(300)
     (evolution,) = folder.glob("runs/evolutions/*")
     assert f"trainer evolve {evolution}" in (folder / "output.txt").read_text("utf-8")
-    gone_on = run(folder, "evolve", str(evolution))
+    gone_on = finish(trainer(folder, "evolve", str(evolution), program=FORKING), folder)
     assert gone_on.returncode == 0, gone_on.output
     return gone_on
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from math import log
 from pathlib import Path
@@ -29,11 +30,12 @@ FILE = str(Path(__file__).with_name("imitation.toml"))
 
 @pytest.fixture(scope="module")
 def imitated(tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    """Killed after a checkpoint, and resumed where the source's name stands for another run."""
+    """Killed during a commit, and resumed where the source's name stands for another run."""
     folder = tmp_path_factory.mktemp("imitation")
     demonstrate(folder, num_tasks=40)
     imitating = trainer(folder, "imitate", FILE, "--from", "experts", "imitation.best_per_task=2")
     wait_until(imitating, lambda: any(folder.glob("runs/*/checkpoints/global_step_3")))
+    wait_until(imitating, while_a_commit_is_written(folder), every=0.002)
     kill_group(imitating)
     wait_for_the_dead(folder)
     demonstrate(folder, num_tasks=2)
@@ -58,6 +60,13 @@ def preferred(imitated: Launched, tmp_path_factory: pytest.TempPathFactory) -> L
     )
     assert launched.returncode == 0, launched.output
     return launched
+
+
+def while_a_commit_is_written(folder: Path) -> Callable[[], bool]:
+    """The write-ahead log changes from now on."""
+    log = folder / "longhaul.db-wal"
+    first = log.stat().st_mtime_ns
+    return lambda: log.stat().st_mtime_ns != first
 
 
 def demonstrate(folder: Path, *, num_tasks: int) -> None:
@@ -124,6 +133,8 @@ def test_the_audit_finds_nothing(imitated: Launched) -> None:
 
     assert [one_line(finding) for finding in report.findings] == []
     assert broken == []
+    assert imitated.query("PRAGMA integrity_check") == [("ok",)]
+    assert imitated.query("PRAGMA foreign_key_check") == []
     checked = {rule.name: rule.num_checked for rule in report.rules}
     assert checked["end_tokens"] == checked["advantage"] > 100
     assert report.training_steps == tuple(range(1, 7))

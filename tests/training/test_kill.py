@@ -1,7 +1,8 @@
 """A run that is killed again and again ends as one that nobody disturbed.
 
-`LONGHAUL_KILLS` says how often it is killed, twice if it says nothing: while a checkpoint is
-being written, during a commit, and then at moments drawn from `LONGHAUL_KILLS_SEED`.
+`LONGHAUL_KILLS` says how often it is ended, twice if it says nothing: by SIGTERM to each of its
+processes, as Slurm and systemd send it, by SIGKILL while a checkpoint is being written, and then at
+moments drawn from `LONGHAUL_KILLS_SEED`. `test_imitation.py` kills during a commit.
 """
 
 import os
@@ -23,12 +24,14 @@ from training.launching import (
     Launched,
     finish,
     kill_group,
+    terminate_all,
     trainer,
     wait_for_the_dead,
     wait_until,
 )
 from training.variety import assert_advantages_vary, assert_rewards_vary
 
+CANCELLED = 130
 NUM_KILLS = int(os.environ.get("LONGHAUL_KILLS", "2"))
 SEED = int(os.environ.get("LONGHAUL_KILLS_SEED", "0"))
 LATEST_SECONDS = 60.0
@@ -39,22 +42,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800 + 240 * NUM_KILLS)]
 Moment = Callable[[], bool]
 
 
+def has_checkpoint(folder: Path, training_step: int) -> bool:
+    return any(folder.glob(f"runs/*/checkpoints/global_step_{training_step}"))
+
+
 def while_a_checkpoint_is_written(folder: Path) -> Moment:
     return lambda: any(folder.glob("runs/*/checkpoints/.writing-*"))
-
-
-def while_a_commit_is_written(folder: Path) -> Moment:
-    """The write-ahead log changes after a training step has been trained."""
-    log = folder / "longhaul.db-wal"
-    seen: list[int] = []
-
-    def happened() -> bool:
-        if not any(folder.glob("runs/*/checkpoints/global_step_2")):
-            return False
-        seen.append(log.stat().st_mtime_ns if log.exists() else 0)
-        return seen[-1] != seen[0]
-
-    return happened
 
 
 def after(seconds: float) -> Moment:
@@ -64,22 +57,28 @@ def after(seconds: float) -> Moment:
 
 def moments(folder: Path) -> Iterator[Moment]:
     drawn = random.Random(SEED)
+    yield lambda: has_checkpoint(folder, 1)
     yield while_a_checkpoint_is_written(folder)
-    yield while_a_commit_is_written(folder)
     while True:
         yield after(drawn.uniform(0.0, LATEST_SECONDS))
 
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    """A run after `NUM_KILLS` kills, each followed by a resume."""
+    """A run after `NUM_KILLS` kills, each followed by a resume; started cold, as a user does."""
     folder = tmp_path_factory.mktemp("killed")
-    process = trainer(folder, "train", str(SMOKE))
+    process = trainer(folder, "train", str(SMOKE), cold=True)
     for number, happened in zip(range(NUM_KILLS), moments(folder), strict=False):
+        if number == 1:  # the next one is looked for more often
+            wait_until(process, lambda: has_checkpoint(folder, 2))
         if not came(happened, process, folder):
             assert number >= 2, "a moment that always comes did not"
             break
-        kill_group(process)
+        if number == 0:
+            terminate_all(process)
+            assert finish(process, folder, limit_seconds=120).returncode == CANCELLED
+        else:
+            kill_group(process)
         wait_for_the_dead(folder)
         process = trainer(folder, "resume", "last")
     ended = finish(process, folder)
@@ -166,6 +165,9 @@ def test_it_was_really_killed_and_went_on(killed: Launched) -> None:
         "SELECT attempt, status, resumes_after_training_step FROM attempts ORDER BY attempt"
     )
 
+    assert killed.query("SELECT status, message FROM attempts WHERE attempt = 0") == [
+        ("cancelled", "SIGTERM")
+    ]
     assert len(attempts) > min(NUM_KILLS, 2)
     assert attempts[-1][1] == "finished"
     came_from = [after_step for _, _, after_step in attempts[1:]]

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from sqlalchemy.orm import Session
 from longhaul_core.audit import AuditReport, audit_run, one_line
 from longhaul_core.store import read_only_engine
 from pictures import png
+from training.greedy import assert_each_group_is_compared_with_its_greedy_episode
 from training.launching import Launched, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -41,6 +43,7 @@ def write_tasks(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    """Two agent loops, and groups that are compared with a greedy episode."""
     folder = tmp_path_factory.mktemp("program_pictures")
     write_tasks(folder)
     shutil.copy(PROGRAMS, folder)
@@ -50,6 +53,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Launched:
         f'agent.command=["{sys.executable}", "{SHOWING}"]',
         *("num_training_steps=1", "tasks_per_training_step=2", "rollout.group_size=3"),
         *("checkpoint.every=1", "optimizer.micro_batch_tokens=8192"),
+        *('algorithm.name="remax"', "rollout.agent_loops=2"),
     )
     assert launched.returncode == 0, launched.output
     return launched
@@ -96,6 +100,20 @@ def test_a_conversation_is_one_row_until_a_picture_of_it_is_exchanged(trained: L
     known, unknown = (2, "changed"), (2, "start")
     assert {(0, "start"), (1, "exact"), known} <= {*continuations}
     assert {*continuations} <= {(0, "start"), (1, "exact"), known, unknown}
+
+
+def test_a_program_plays_the_greedy_episode_that_its_group_is_compared_with(
+    trained: Launched,
+) -> None:
+    assert_each_group_is_compared_with_its_greedy_episode(trained)
+    assert trained.value("SELECT count(*) FROM episode_summary WHERE failed") == 0
+
+
+def test_programs_are_played_by_several_agent_loops(trained: Launched) -> None:
+    (log,) = trained.folder.glob("runs/*/logs/longhaul.log")
+    loops = re.findall(r"agent loop \d of 2 is process (\d+) on ", log.read_text("utf-8"))
+
+    assert len(set(loops)) == 2
 
 
 def test_the_audit_finds_nothing_and_counted_the_places_of_the_pictures(

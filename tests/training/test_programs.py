@@ -1,7 +1,6 @@
 """Runs of programs: the agents of `examples/agents`, as they are, through the whole stack."""
 
 import json
-import re
 import shutil
 import sys
 from itertools import groupby
@@ -12,7 +11,6 @@ import pytest
 
 from training import slow_agent
 from training.critic import assert_a_critic_learned
-from training.greedy import assert_each_group_is_compared_with_its_greedy_episode
 from training.launching import Launched, path_with_tests, run
 from variation import assert_several
 
@@ -20,7 +18,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 PROGRAMS = Path(__file__).with_name("programs.toml")
 PICKED = Path(__file__).with_name("picked_agent.py")
-PATIENT = Path(__file__).with_name("patient_program.py")
 VALUED = Path(__file__).with_name("valued_program.py")
 AGENTS = ("openai", "framework", "team", "shell")
 TRAINED_CALLS = (
@@ -45,7 +42,7 @@ def write_tasks(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+def trained(tmp_path_factory: pytest.TempPathFactory, agents_python: Path) -> Launched:
     folder = tmp_path_factory.mktemp("programs")
     write_tasks(folder)
     shutil.copy(PROGRAMS, folder)
@@ -54,7 +51,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Launched:
         "train",
         PROGRAMS.name,
         'agent.kind="command"',
-        f'agent.command=["{sys.executable}", "{PICKED}"]',
+        f'agent.command=["{agents_python}", "{PICKED}"]',
     )
     assert launched.returncode == 0, launched.output
     return launched
@@ -100,43 +97,6 @@ def test_planner_and_worker_are_told_apart(trained: Launched) -> None:
     agents = trained.query(f"SELECT DISTINCT agent {TRAINED_CALLS} AND task_id = 'team'")
 
     assert set(agents) == {("planner",), ("worker",)}
-
-
-@pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    """Two agent loops, and groups that are compared with a greedy episode."""
-    folder = tmp_path_factory.mktemp("compared")
-    tasks = [
-        {"id": f"{split}-{place}", "split": split, "place": f"{split} {place}"}
-        for split, number in (("train", 2), ("validation", 1), ("test", 1))
-        for place in range(number)
-    ]
-    (folder / "hunts.jsonl").write_text("\n".join(map(json.dumps, tasks)), encoding="utf-8")
-    shutil.copy(PROGRAMS, folder)
-    launched = run(
-        folder,
-        *("train", PROGRAMS.name, 'agent.kind="command"', "tasks_per_training_step=2"),
-        f'agent.command=["{sys.executable}", "{PATIENT}"]',
-        *('algorithm.name="remax"', "rollout.group_size=2", "rollout.agent_loops=2"),
-    )
-    assert launched.returncode == 0, launched.output
-    return launched
-
-
-def test_a_program_plays_the_greedy_episode_that_its_group_is_compared_with(
-    compared: Launched,
-) -> None:
-    assert_each_group_is_compared_with_its_greedy_episode(compared)
-    failed = compared.value("SELECT count(*) FROM episode_summary WHERE failed")
-    assert failed == 0
-    assert_audit_is_clean(compared)
-
-
-def test_programs_are_played_by_several_agent_loops(compared: Launched) -> None:
-    (log,) = compared.folder.glob("runs/*/logs/longhaul.log")
-    loops = re.findall(r"agent loop \d of 2 is process (\d+) on ", log.read_text("utf-8"))
-
-    assert len(set(loops)) == 2
 
 
 def test_the_weights_change_between_two_turns_of_a_program(

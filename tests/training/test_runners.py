@@ -98,9 +98,9 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     folder, port = tmp_path_factory.mktemp("runners"), free_port()
     process = begun(folder, port, "checkpoint.every=1")
     with runner(folder, port, "one") as one, runner(folder, port, "two") as two:
-        wait_until(process, is_playing(folder, "one", after_training_step=1), every=0.01)
+        wait_until(process, is_playing(folder, "one", after_training_step=1), every=0.05)
         one.send_signal(signal.SIGKILL)
-        wait_until(process, is_playing(folder, "two", after_training_step=2), every=0.01)
+        wait_until(process, is_playing(folder, "two", after_training_step=2), every=0.05)
         kill_group(process)
         wait_for_the_dead(folder)
         ended = finish(trainer(folder, "resume", "last"), folder)
@@ -172,10 +172,16 @@ def test_what_runners_play_when_a_run_is_cancelled_is_stored_as_cancelled(tmp_pa
     with runner(tmp_path, port, "one"):
         playing = "SELECT 1 FROM lease_summary WHERE state = 'playing'"
         wait_until(process, lambda: bool(asked(tmp_path, playing)))
-        ((pid,),) = asked(tmp_path, "SELECT pid FROM attempts")
-        os.kill(pid, signal.SIGINT)
+        (run_folder,) = (tmp_path / "runs").iterdir()
+        subprocess.run(
+            [str(Path(sys.executable).with_name("trainer")), "runs", "cancel", run_folder.name],
+            cwd=tmp_path,
+            check=True,
+            timeout=120,
+        )
         ended = finish(process, tmp_path)
 
     assert ended.returncode == 130, ended.output
+    assert ended.query("SELECT status FROM runs") == [("cancelled",)]
     states = ended.query("SELECT DISTINCT state FROM lease_summary WHERE state <> 'returned'")
     assert states == [("cancelled",)]

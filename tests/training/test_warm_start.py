@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from longhaul_core.audit import audit_run, one_line
 from longhaul_core.store import read_only_engine
-from training.launching import Launched, run
+from training.launching import FORKING, Launched, finish, trainer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -25,7 +25,8 @@ WARM = (
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    launched = run(tmp_path_factory.mktemp("warm"), "train", FILE, *WARM)
+    folder = tmp_path_factory.mktemp("warm")
+    launched = finish(trainer(folder, "train", FILE, *WARM, program=FORKING), folder)
     assert launched.returncode == 0, launched.output
     return launched
 

@@ -1,4 +1,4 @@
-"""One viewer of the sample store and one of the demo, one browser, and a page for each module."""
+"""One viewer of the sample store and one of the demo, one browser, and one page of it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -64,10 +64,17 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
         yield context
 
 
-@pytest.fixture(scope="module")
-def page(context: BrowserContext) -> Iterator[Page]:
+@pytest.fixture(scope="package")
+def tab(context: BrowserContext) -> Iterator[Page]:
     with patient_page(context) as page:
         yield page
+
+
+@pytest.fixture(scope="module")
+def page(tab: Page) -> Iterator[Page]:
+    """The same for all: a browser's process reads the code of pages once, for 4 s."""
+    yield tab
+    leave(tab)
 
 
 @pytest.fixture(scope="package")
@@ -76,8 +83,27 @@ def other_context(browser: Browser) -> Iterator[BrowserContext]:
         yield context
 
 
-@pytest.fixture
-def other(other_context: BrowserContext) -> Iterator[Page]:
-    """A page of another browser, which knows nothing of what was looked at in the first."""
+@pytest.fixture(scope="package")
+def other_tab(other_context: BrowserContext) -> Iterator[Page]:
     with patient_page(other_context) as page:
         yield page
+
+
+@pytest.fixture
+def other(other_tab: Page) -> Iterator[Page]:
+    """A page of another browser, which knows nothing of what was looked at in the first."""
+    yield other_tab
+    leave(other_tab)
+
+
+@pytest.fixture
+def changed(other_context: BrowserContext) -> Iterator[Page]:
+    """A page for a test that changes how pages are loaded, which nothing takes back."""
+    with patient_page(other_context) as page:
+        yield page
+
+
+def leave(page: Page) -> None:
+    """End what the page follows, and make it as large as a new one."""
+    page.goto("about:blank")
+    page.set_viewport_size(VIEW)

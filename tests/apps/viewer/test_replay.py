@@ -393,7 +393,7 @@ def test_twenty_presses_60_ms_apart_are_twenty_steps(page: Page, long_chat: str)
     expect_address(page, "step=20")
 
 
-def test_a_page_that_is_left_is_not_asked_for_again(other: Page, long_chat: str) -> None:
+def test_a_page_that_is_left_is_not_asked_for_again(changed: Page, long_chat: str) -> None:
     """Python is told of a step when the reader has stopped there, which may be on another page."""
     held: list[str | bytes] = []
     sends: list[Callable[[str | bytes], None]] = []
@@ -405,19 +405,19 @@ def test_a_page_that_is_left_is_not_asked_for_again(other: Page, long_chat: str)
         server.on_message(lambda message: (held.append if holds else socket.send)(message))
         sends.append(socket.send)
 
-    other.route_web_socket("**/_stcore/stream", slow_server)
-    open_replay(other, long_chat, EPISODE_ID)
-    other.keyboard.press("ArrowRight")
-    expect_step(other, 1)
+    changed.route_web_socket("**/_stcore/stream", slow_server)
+    open_replay(changed, long_chat, EPISODE_ID)
+    changed.keyboard.press("ArrowRight")
+    expect_step(changed, 1)
     holds = True
-    other.locator(".trail").last.get_by_role("link", name="Episodes").click()
-    other.wait_for_timeout(1000)  # longer than the reader must stop for
+    changed.locator(".trail").last.get_by_role("link", name="Episodes").click()
+    changed.wait_for_timeout(1000)  # longer than the reader must stop for
     holds = False
     for message in held:
         sends[-1](message)
 
-    expect(other.locator("tr.link")).not_to_have_count(0)
-    expect(other.locator(".alert")).to_have_text([])
+    expect(changed.locator("tr.link")).not_to_have_count(0)
+    expect(changed.locator(".alert")).to_have_text([])
 
 
 CLICKS = {

@@ -24,6 +24,7 @@ from longhaul_core.types import FailedEpisode, FinishReason, StopReason, Task, T
 from steps import with_call
 from store_samples import make_record, make_trajectory, run_started
 
+pytestmark = pytest.mark.usefixtures("without_processes")
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "sql.md"
 Row = tuple[Any, ...]
 Answer = tuple[list[Row], Callable[[Row], Any]]

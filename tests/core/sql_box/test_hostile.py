@@ -5,14 +5,12 @@ fence, and all that only a process of its own can hold, go through the box.
 """
 
 import hashlib
-import io
 import json
 import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import redirect_stdout
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +18,10 @@ import pytest
 from sqlalchemy import Connection, create_engine, text
 
 from core.sql_box import hostile
-from core.sql_box.conftest import Box
+from core.sql_box.conftest import OF_A_PROCESS, Box, answered_here
 from longhaul_core.errors import QueryError
 from longhaul_core.processes import descendants
 from longhaul_core.sql_box.box import run_query
-from longhaul_core.sql_box.child.__main__ import answer_request
-from longhaul_core.sql_box.child.request import Request
 from longhaul_core.sql_box.limits import KILL_SECONDS, START_SECONDS, Fence, QueryLimits
 from longhaul_core.sql_box.relations import relation_names
 from longhaul_core.store.addresses import store_url
@@ -35,8 +31,6 @@ MIB = 2**20
 LIMITS = QueryLimits(
     seconds=20, rows=1000, num_bytes=2 * MIB, memory_bytes=256 * MIB, value_bytes=4 * MIB
 )
-OF_A_PROCESS = {Fence.KILL, Fence.MEMORY, Fence.FILES}
-"""Limits of a whole process, which no test may set in its own."""
 SMALL = {Fence.BYTES, Fence.ROWS}
 """These end an answer early; they are no errors."""
 
@@ -107,19 +101,14 @@ def stops(box: Box, fence: Fence, sql: str) -> bool:
         else url.set(drivername="postgresql").render_as_string(hide_password=False)
     )
     seconds = 0.05 if fence is Fence.DEADLINE else LIMITS.seconds
-    output = io.StringIO()
-    with redirect_stdout(output):
-        answer_request(
-            Request(
-                dialect=box.dialect,
-                store=given,
-                sql=sql,
-                relations=tuple(relation_names(box.dialect)),
-                limits=replace(LIMITS, seconds=seconds),
-                without=frozenset(OF_A_PROCESS),
-            )
-        )
-    last: dict[str, Any] = json.loads(output.getvalue().split("\n")[-2])
+    request = {
+        "dialect": box.dialect,
+        "store": given,
+        "sql": sql,
+        "relations": sorted(relation_names(box.dialect)),
+        "limits": asdict(replace(LIMITS, seconds=seconds)),
+    }
+    last: dict[str, Any] = json.loads(answered_here(request)[-1])
     if fence in SMALL:
         return last["end"]["truncated"] == fence
     return "error" in last and last["error"]["fence"] in {fence, hostile.ALSO.get(sql, fence)}

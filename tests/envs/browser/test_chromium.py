@@ -53,6 +53,7 @@ def browsers(processes: list[psutil.Process]) -> list[psutil.Process]:
         one
         for one, line in lines
         if "--remote-debugging-pipe" in line
+        and Path(line[0]).name != "sh"  # the script that waits for it
         and not any(word.startswith("--type=") for word in line)
     ]
 
@@ -348,4 +349,7 @@ def test_a_missing_browser_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="apt-get install chromium"):
         chromium_executable()
+    for name in ("chromium", "chromium-headless-shell"):
+        (tmp_path / name).symlink_to(sys.executable)
+        assert chromium_executable() == str(tmp_path / name)
     gc.collect()

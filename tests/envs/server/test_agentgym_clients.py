@@ -27,11 +27,13 @@ def test_every_form_is_asked_for_by_a_client_of_its_own() -> None:
     assert sorted({play["client"] for play in PLAYS}) == [
         "AlfWorldEnvClient",
         "BabyAIEnvClient",
+        "MazeEnvClient",
         "SciworldEnvClient",
         "SearchQAEnvClient",
         "SqlGymEnvClient",
         "TextCraftEnvClient",
         "WebshopEnvClient",
+        "WordleEnvClient",
     ]
 
 

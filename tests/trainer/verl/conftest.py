@@ -1,13 +1,14 @@
-"""verl is imported as a CPU run imports it; all tests read one tiny model."""
+"""verl is imported as a CPU run imports it; all tests read one tiny model, and fork two Pythons."""
 
 from pathlib import Path
 
 import pytest
 
 from longhaul_trainer.models import prepare_model
+from trainer.verl.pythons import pythons
 from verl_process import cpu_run
 
-__all__ = ["cpu_run"]
+__all__ = ["cpu_run", "pythons"]
 
 
 @pytest.fixture(scope="session")

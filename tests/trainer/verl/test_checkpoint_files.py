@@ -3,11 +3,11 @@
 # pyright: reportUnknownVariableType=false
 # safetensors is typed in part.
 
-from collections.abc import Generator
-from contextlib import contextmanager
+import shutil
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -65,24 +65,57 @@ def for_the_engine(worker: Any) -> Weights:  # noqa: ANN401
     return {name: weight.clone() for name, weight in weights}
 
 
-@contextmanager
-def learner(config: RunConfig) -> Generator[Any]:
+class Trained(NamedTuple):
+    """A learner after two updates, at a checkpoint, the best so far."""
+
+    checkpoints: Path
+    weights: Weights
+    later: Weights
+    """After one more update."""
+
+
+@pytest.fixture(scope="module")
+def trained(
+    rows: list[Row], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[RunConfig], Trained]:
+    """Trains each configuration once."""
+    known: dict[str, Trained] = {}
+
+    def of(config: RunConfig) -> Trained:
+        if str(config) not in known:
+            known[str(config)] = _trained(config, rows, tmp_path_factory.mktemp("checkpoints"))
+        return known[str(config)]
+
+    return of
+
+
+def _trained(config: RunConfig, rows: list[Row], folder: Path) -> Trained:
+    checkpoints = CheckpointFolder(folder)
     with one_worker(config, Path(config.model.path)) as worker:
-        yield worker
-
-
-def checkpointed(config: RunConfig, run: RunDirectory, rows: list[Row]) -> Weights:
-    """Two updates and a checkpoint of them, the best so far; returns the weights."""
-    checkpoints = CheckpointFolder(run.checkpoints)
-    with learner(config) as worker:
         for _ in range(2):
             update(worker, rows, LOSSES["clipped"])
-        folder = checkpoints.begin(2)
-        worker.save_checkpoint(str(folder / "actor"), None, 2)
+        checkpoint = checkpoints.begin(2)
+        worker.save_checkpoint(str(checkpoint / "actor"), None, 2)
         weights = for_the_engine(worker)
+        update(worker, rows, LOSSES["clipped"])
+        later = for_the_engine(worker)
     score = PanelScore.of([(0, 0.5, True)], num_planned=1)
     checkpoints.publish(2, {"scores": {"2": asdict(score)}})
-    return weights
+    return Trained(folder, weights, later)
+
+
+@pytest.fixture
+def checkpointed(
+    trained: Callable[[RunConfig], Trained], run: RunDirectory
+) -> Callable[[RunConfig], Trained]:
+    """Gives the run a copy of the checkpoint that its configuration makes."""
+
+    def of(config: RunConfig) -> Trained:
+        found = trained(config)
+        shutil.copytree(found.checkpoints, run.checkpoints, dirs_exist_ok=True)
+        return found
+
+    return of
 
 
 def files_of(run: RunDirectory) -> set[str]:
@@ -104,10 +137,10 @@ def test_the_final_and_the_best_model_are_what_the_engine_sampled_from(
     lora_rank: int,
     model_folder: Path,
     run: RunDirectory,
-    rows: list[Row],
+    checkpointed: Callable[[RunConfig], Trained],
 ) -> None:
     config = trained_by(model_folder, lora_rank=lora_rank, **contents)
-    trained = checkpointed(config, run, rows)
+    trained = checkpointed(config).weights
 
     keep_models(config, run, CheckpointFolder(run.checkpoints))
 
@@ -128,27 +161,33 @@ def test_the_final_and_the_best_model_are_what_the_engine_sampled_from(
 
 
 def test_a_checkpoint_without_the_optimizer_has_the_model_alone(
-    model_folder: Path, run: RunDirectory, rows: list[Row]
+    model_folder: Path,
+    run: RunDirectory,
+    checkpointed: Callable[[RunConfig], Trained],
 ) -> None:
-    checkpointed(trained_by(model_folder, lora_rank=0, optimizer=False), run, rows)
+    checkpointed(trained_by(model_folder, lora_rank=0, optimizer=False))
 
     assert files_of(run) == {"fsdp_config.json"}
     assert (run.checkpoints / "global_step_2/actor/huggingface/model.safetensors").is_file()
 
 
 def test_a_checkpoint_without_a_hugging_face_copy_has_no_weights_there(
-    model_folder: Path, run: RunDirectory, rows: list[Row]
+    model_folder: Path,
+    run: RunDirectory,
+    checkpointed: Callable[[RunConfig], Trained],
 ) -> None:
-    checkpointed(trained_by(model_folder, lora_rank=0, huggingface=False), run, rows)
+    checkpointed(trained_by(model_folder, lora_rank=0, huggingface=False))
 
     assert files_of(run) == {"fsdp_config.json", "model", "optim", "extra_state"}
     assert not model_in(run.checkpoints / "global_step_2/actor/huggingface")
 
 
 def test_a_checkpoint_of_an_adapter_leaves_out_the_weights_that_stay(
-    model_folder: Path, run: RunDirectory, rows: list[Row]
+    model_folder: Path,
+    run: RunDirectory,
+    checkpointed: Callable[[RunConfig], Trained],
 ) -> None:
-    checkpointed(trained_by(model_folder, lora_rank=4, huggingface=False), run, rows)
+    checkpointed(trained_by(model_folder, lora_rank=4, huggingface=False))
 
     shard = torch.load(
         run.checkpoints / "global_step_2/actor/model_world_size_1_rank_0.pt", weights_only=False
@@ -159,19 +198,16 @@ def test_a_checkpoint_of_an_adapter_leaves_out_the_weights_that_stay(
 
 @pytest.mark.parametrize("lora_rank", [0, 4])
 def test_a_resume_goes_on_as_if_there_had_been_no_end(
-    lora_rank: int, model_folder: Path, run: RunDirectory, rows: list[Row]
+    lora_rank: int,
+    model_folder: Path,
+    rows: list[Row],
+    trained: Callable[[RunConfig], Trained],
 ) -> None:
     config = trained_by(model_folder, lora_rank=lora_rank, huggingface=False)
-    folder = run.checkpoints / "actor"
-    with learner(config) as worker:
-        for _ in range(2):
-            update(worker, rows, LOSSES["clipped"])
-        worker.save_checkpoint(str(folder), None, 2)
-        update(worker, rows, LOSSES["clipped"])
-        expected = for_the_engine(worker)
+    folder, _, expected = trained(config)
 
-    with learner(config) as worker:
-        worker.load_checkpoint(str(folder))
+    with one_worker(config, model_folder) as worker:
+        worker.load_checkpoint(str(folder / "global_step_2/actor"))
         update(worker, rows, LOSSES["clipped"])
         found = for_the_engine(worker)
 
@@ -180,10 +216,12 @@ def test_a_resume_goes_on_as_if_there_had_been_no_end(
 
 
 def test_a_resume_without_the_optimizer_is_refused_and_leaves_the_model_to_begin_from(
-    model_folder: Path, run: RunDirectory, rows: list[Row]
+    model_folder: Path,
+    run: RunDirectory,
+    checkpointed: Callable[[RunConfig], Trained],
 ) -> None:
     config = trained_by(model_folder, lora_rank=4, optimizer=False)
-    trained = checkpointed(config, run, rows)
+    trained = checkpointed(config).weights
 
     with pytest.raises(ConfigError) as raised:
         run_training(config, run, resume=True)

@@ -18,6 +18,7 @@ from longhaul_trainer.device import Device
 from longhaul_trainer.resources import most_rows, ray_processors
 from longhaul_trainer.resources.composed import compose
 from longhaul_trainer.verl.settings import settings_without_files
+from trainer.verl.pythons import Pythons
 from verl_process import IMPORTS_VERL
 
 pytestmark = IMPORTS_VERL
@@ -148,7 +149,7 @@ def test_verl_that_is_imported_while_ray_starts_shows_no_gpus_to_it(
 
 @pytest.mark.parametrize("visible", ["", "0"])
 def test_gpus_that_are_hidden_are_none_of_a_cpu_run_s_business(
-    visible: str, monkeypatch: pytest.MonkeyPatch
+    visible: str, pythons: Pythons, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import ray
 
@@ -165,7 +166,7 @@ def test_gpus_that_are_hidden_are_none_of_a_cpu_run_s_business(
     monkeypatch.setenv("VERL_PLATFORM", "cpu")
     run = load_config(CONFIGS / "smoke.toml", ["resources.num_workers=2"])
 
-    with connected(run, device="cpu", python=None):
+    with connected(run, device="cpu", python=Path(pythons.engine)):
         assert os.environ["CUDA_VISIBLE_DEVICES"] == visible
         actor: Any = ray.remote(Worker)
         workers = [actor.options(num_gpus=1).remote() for _ in range(2)]
@@ -180,6 +181,7 @@ def test_gpus_that_are_hidden_are_none_of_a_cpu_run_s_business(
 
 
 def test_a_ray_of_the_run_s_own_has_exactly_the_processors_that_verl_takes(
+    pythons: Pythons,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import ray
@@ -197,7 +199,7 @@ def test_a_ray_of_the_run_s_own_has_exactly_the_processors_that_verl_takes(
     run = load_config(CONFIGS / "smoke.toml")
     settings = settings_without_files(run, device="cpu")
 
-    with connected(run, device="cpu", python=None):
+    with connected(run, device="cpu", python=Path(pythons.engine)):
         assert ray.cluster_resources()["CPU"] == ray_processors(compose(run, "cpu")).total
         transfer_queue.init(settings.transfer_queue)
         try:

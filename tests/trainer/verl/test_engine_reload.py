@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from longhaul_trainer.models import prepare_model
+from trainer.verl.pythons import Pythons
 
 pytestmark = pytest.mark.slow  # starts a vLLM engine
 
@@ -22,7 +22,9 @@ TIME_LIMIT_SECONDS = 800
 
 
 @pytest.fixture(scope="module")
-def sampled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+def sampled(
+    pythons: Pythons, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[str, Any]]:
     """What the engine sampled before and after the reload, and transformers' opinion of it."""
     folder = tmp_path_factory.mktemp("reload")
     model = prepare_model("tiny", folder)
@@ -34,7 +36,7 @@ def sampled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
         weight.mul_(1 + 0.3 * torch.randn(weight.shape, generator=draw))
     save_file(weights, changed, {"format": "pt"})
 
-    command = [sys.executable, str(PROGRAM), str(model), str(changed), str(folder / "scratch")]
+    command = [pythons.verl, str(PROGRAM), str(model), str(changed), str(folder / "scratch")]
     environment = os.environ | {
         "PYTHONPATH": str(PROGRAM.parent),  # where its workers find the extension
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",

@@ -5,6 +5,7 @@ but for its parts, and the optimizer are verl's own, for the device they call `c
 on a gloo group of one here. The model has Qwen2.5's architecture, and few and small layers.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +73,42 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return sizes
 
 
-def built(module: torch.nn.Module) -> tuple[str, set[torch.dtype]]:
-    """Attention of a model that verl has built, and what its weights are kept in."""
-    config: Any = module.config
-    return config._attn_implementation, {weight.dtype for weight in module.parameters()}
+Built = tuple[str, str, set[torch.dtype]]
+"""A role's engine, its model's attention, and what its weights are kept in."""
+
+
+def built(engine: Any) -> Built:  # noqa: ANN401
+    """What verl has built."""
+    config: Any = engine.module.config
+    dtypes = {weight.dtype for weight in engine.module.parameters()}
+    return type(engine).__name__, config._attn_implementation, dtypes
+
+
+@pytest.fixture(scope="module")
+def built_of(models: dict[str, Path]) -> Callable[[RunConfig], dict[str, Built]]:
+    """What verl builds for a run, by role; once for all runs whose models follow from the same."""
+    known: dict[str, dict[str, Built]] = {}
+
+    def build(run: RunConfig) -> dict[str, Built]:
+        keeps_reference = run.loss.kl_coefficient > 0 or run.algorithm.reward_kl_coefficient > 0
+        roles = (keeps_reference, run.algorithm.uses_critic)
+        made_of = (run.model, run.optimizer, run.critic, run.resources, run.verl, roles)
+        if str(made_of) in known:
+            return known[str(made_of)]
+        folder = models["7B" if "7B" in run.model.path else "1.5B"]
+        found: dict[str, Built] = {}
+        with one_worker(run, folder, device="gpu") as made:
+            assert made.actor.engine.use_remove_padding
+            found["actor"] = built(made.actor.engine)
+        if keeps_reference:
+            with one_worker(run, folder, role="ref", device="gpu") as made:
+                found["reference"] = built(made.ref.engine)
+        if run.algorithm.uses_critic:
+            with one_critic(run, folder, device="gpu") as made:
+                found["critic"] = built(made.engine)
+        return known.setdefault(str(made_of), found)
+
+    return build
 
 
 def names(run: tuple[Path, list[Path]]) -> str:
@@ -85,26 +118,21 @@ def names(run: tuple[Path, list[Path]]) -> str:
 
 @pytest.mark.parametrize("files", RUNS, ids=names)
 def test_every_recipe_s_models_are_built(
-    files: tuple[Path, list[Path]], models: dict[str, Path]
+    files: tuple[Path, list[Path]], built_of: Callable[[RunConfig], dict[str, Built]]
 ) -> None:
     run = load_config(files[0], layers=files[1])
-    model_folder = models["7B" if "7B" in run.model.path else "1.5B"]
 
-    with one_worker(run, model_folder, device="gpu") as made:
-        engine = made.actor.engine
-        assert type(engine).__name__ == "GpuPolicyEngine"
-        assert engine.use_remove_padding
-        assert built(engine.module) == ("sdpa", {getattr(torch, run.model.dtype)})
+    found = {**built_of(run)}
+
+    dtype, engine_dtype = (
+        getattr(torch, kind) for kind in (run.model.dtype, run.model.engine_dtype)
+    )
+    assert found.pop("actor") == ("GpuPolicyEngine", "sdpa", {dtype})
     if run.loss.kl_coefficient > 0 or run.algorithm.reward_kl_coefficient > 0:
-        with one_worker(run, model_folder, role="ref", device="gpu") as made:
-            assert built(made.ref.engine.module) == (
-                "sdpa",
-                {getattr(torch, run.model.engine_dtype)},
-            )
+        assert found.pop("reference")[1:] == ("sdpa", {engine_dtype})
     if run.algorithm.uses_critic:
-        with one_critic(run, model_folder, device="gpu") as made:
-            assert type(made.engine).__name__ == "GpuValueEngine"
-            assert built(made.engine.module) == ("sdpa", {torch.float32})
+        assert found.pop("critic") == ("GpuValueEngine", "sdpa", {torch.float32})
+    assert not found
 
 
 def test_the_trainer_gives_gpus_our_workers(tmp_path: Path) -> None:

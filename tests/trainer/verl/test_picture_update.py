@@ -188,16 +188,20 @@ def as_verl_sends(folder: Path, rows: Sequence[Row], shown: Sequence[Sequence[Pi
     }
 
 
+@pytest.fixture(scope="module")
+def expected(plain: Plain, rows: list[Row]) -> Gradients:
+    return expected_gradients(plain, rows, LOSSES["clipped"])
+
+
 @pytest.mark.parametrize("micro_batch_tokens", [4096, 140])
 def test_the_gradient_is_that_of_the_rows_with_their_pictures(
     worker: Any,  # noqa: ANN401
-    plain: Plain,
+    expected: Gradients,
     rows: list[Row],
     folder: Path,
     micro_batch_tokens: int,
 ) -> None:
     """Rows that only fill up have no picture, and come in micro-batches of their own as well."""
-    loss = LOSSES["clipped"]
     found = gradients(
         worker,
         folder,
@@ -205,8 +209,6 @@ def test_the_gradient_is_that_of_the_rows_with_their_pictures(
         shown=[*SHOWN, [], []],
         micro_batch_tokens=micro_batch_tokens,
     )
-
-    expected = expected_gradients(plain, rows, loss)
 
     assert error(found, expected) <= MAX_ERROR
     reads = [name for name in expected if ".visual." in name]
@@ -216,14 +218,12 @@ def test_the_gradient_is_that_of_the_rows_with_their_pictures(
 
 def test_other_pictures_of_the_same_sizes_would_be_seen(
     worker: Any,  # noqa: ANN401
-    plain: Plain,
+    expected: Gradients,
     rows: list[Row],
     folder: Path,
 ) -> None:
     """Two pictures change places: every token is as before."""
     found = gradients(worker, folder, rows, shown=[[BLUE], [RED], *SHOWN[2:]])
-
-    expected = expected_gradients(plain, rows, LOSSES["clipped"])
 
     assert error(found, expected) > 100 * MAX_ERROR
 

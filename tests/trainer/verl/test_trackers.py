@@ -8,7 +8,6 @@ import os
 import sqlite3
 import struct
 import subprocess
-import sys
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.verl.trackers import Trackers
+from trainer.verl.pythons import Pythons
 from trainer.verl.tracked_attempt import RUN_ID
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -27,13 +27,13 @@ ALL = ("tensorboard", "mlflow", "wandb")
 NAME = "episodes/mean_return"
 
 
-def attempt(folder: Path, **asked: object) -> "subprocess.Popen[bytes]":
+def attempt(python: str, folder: Path, **asked: object) -> "subprocess.Popen[bytes]":
     """An attempt of `tracked_attempt`, in a working folder of its own beside `folder`."""
     arguments = {"trackers": ALL, "resumes_after": None, "killed": False, "seed": 0} | asked
     ignored = {"TENSORBOARD_DIR", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "WANDB_DIR", "WANDB_MODE"}
     (cwd := folder.parent / "cwd").mkdir(exist_ok=True)
     return subprocess.Popen(
-        [sys.executable, str(ATTEMPT), json.dumps({"folder": str(folder)} | arguments)],
+        [python, str(ATTEMPT), json.dumps({"folder": str(folder)} | arguments)],
         stdin=subprocess.PIPE,
         cwd=cwd,
         env={name: value for name, value in os.environ.items() if name not in ignored}
@@ -47,16 +47,16 @@ def has_history(folder: Path) -> bool:
 
 
 @pytest.fixture(scope="module")
-def tracked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tracked(pythons: Pythons, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was killed after step 3, with a checkpoint of step 2, and went on to step 5."""
     folder = tmp_path_factory.mktemp("run") / "trackers"
-    with attempt(folder, steps=[0, 1, 2, 3], killed=True) as killed:
+    with attempt(pythons.verl, folder, steps=[0, 1, 2, 3], killed=True) as killed:
         deadline = time.monotonic() + 300
         while not has_history(folder) and killed.poll() is None and time.monotonic() < deadline:
             time.sleep(0.2)
-        killed.kill()
+        killed.communicate()  # it kills itself, and leaves W&B's own process as it is
     assert has_history(folder)
-    with attempt(folder, steps=[3, 4, 5], resumes_after=2, seed=1) as resumed:
+    with attempt(pythons.verl, folder, steps=[3, 4, 5], resumes_after=2, seed=1) as resumed:
         assert resumed.wait() == 0
     return folder
 
@@ -121,7 +121,9 @@ def test_a_run_without_trackers_writes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_mlflow_that_cannot_be_reached_is_told_by_its_address(tmp_path: Path) -> None:
+def test_an_mlflow_that_cannot_be_reached_is_told_by_its_address(
+    pythons: Pythons, tmp_path: Path
+) -> None:
     run = RunConfig(num_training_steps=1, tasks_per_training_step=1, trackers=("mlflow",))
     code = (
         "import json, sys\n"
@@ -135,7 +137,7 @@ def test_an_mlflow_that_cannot_be_reached_is_told_by_its_address(tmp_path: Path)
         "    print(error)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, run.to_toml(), str(tmp_path)],
+        [pythons.verl, "-c", code, run.to_toml(), str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,

@@ -7,8 +7,9 @@ transformers, one token after the other through the formula.
 """
 
 import math
+import shutil
 import threading
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +23,6 @@ from transformers import AutoModelForCausalLM
 from longhaul_core.errors import StoreError
 from longhaul_core.store import Record, StoreWriter, read_only_engine
 from longhaul_trainer.config.learning import LossConfig
-from longhaul_trainer.models import prepare_model
 from store_samples import make_record, make_trajectory, run_started
 from trainer.verl.updates import (
     LENGTHS,
@@ -30,6 +30,7 @@ from trainer.verl.updates import (
     MAX_ERROR,
     PADDING,
     TEMPERATURE,
+    Gradients,
     Reports,
     Row,
     WriterBehind,
@@ -61,11 +62,6 @@ LONGEST = 41
 
 
 @pytest.fixture(scope="module")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepare_model("tiny", tmp_path_factory.mktemp("models"))
-
-
-@pytest.fixture(scope="module")
 def plain(model_folder: Path) -> Any:  # noqa: ANN401  transformers' own classes are untyped
     model = AutoModelForCausalLM.from_pretrained(
         model_folder, dtype=torch.float32, attn_implementation="sdpa"
@@ -82,22 +78,68 @@ LEARNERS: dict[str, tuple[Literal["cpu", "gpu"], dict[str, object]]] = {
     "GPU, padded, logits": ("gpu", PADDED | {"actor_rollout_ref.model.use_fused_kernels": False}),
 }
 """Whose engine and settings a learner has; on GPUs rows are packed unless verl is told to pad."""
+SHARES = {
+    "CPU": ("clipped", "cispo"),
+    "GPU": ("with k2 and entropy", "one's own"),
+    "GPU, padded": ("importance by token",),
+    "GPU, padded, logits": ("gspo",),
+}
+"""Losses of which a learner is asked what is one for every loss and every learner."""
+CPU_AND_GPU = pytest.mark.parametrize("learner", ["CPU", "GPU"], indirect=True)
+"""For tests of what both ways of padding share."""
 
 
-@pytest.fixture(scope="module", params=LEARNERS.values(), ids=list(LEARNERS))
-def worker(
-    model_folder: Path, plain: object, cpu_run: None, request: pytest.FixtureRequest
-) -> Generator[Any]:
+@pytest.fixture(scope="module", params=LEARNERS)
+def learner(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def worker(model_folder: Path, plain: object, cpu_run: None, learner: str) -> Generator[Any]:
     """Verl's worker with the tiny model, as runs have it; its steps change no weight."""
-    device, settings = request.param
+    device, settings = LEARNERS[learner]
     run = still_run().model_copy(update={"verl": settings})
     with one_worker(run, model_folder, device=device) as made:
         yield made
 
 
+@pytest.fixture
+def losses(learner: str) -> list[LossConfig]:
+    return [LOSSES[kind] for kind in SHARES[learner]]
+
+
 @pytest.fixture(scope="module")
 def rows(plain: Any) -> list[Row]:  # noqa: ANN401
     return make_rows(plain)
+
+
+@pytest.fixture(scope="module")
+def expected(plain: Any, rows: list[Row]) -> Callable[[LossConfig], Gradients]:  # noqa: ANN401
+    """Gradients by the definition; the same loss is asked once."""
+    known: dict[str, Gradients] = {}
+
+    def of(loss: LossConfig) -> Gradients:
+        if str(loss) not in known:
+            known[str(loss)] = expected_gradients(plain, rows, loss)
+        return known[str(loss)]
+
+    return of
+
+
+Updated = Callable[[LossConfig], tuple[Gradients, dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def whole(worker: Any, rows: list[Row]) -> Updated:  # noqa: ANN401
+    """Gradients and metrics of an update of all rows at once; the same loss is asked once."""
+    known: dict[str, tuple[Gradients, dict[str, Any]]] = {}
+
+    def of(loss: LossConfig) -> tuple[Gradients, dict[str, Any]]:
+        if str(loss) not in known:
+            known[str(loss)] = update(worker, rows, loss)
+        return known[str(loss)]
+
+    return of
 
 
 def test_a_gpu_s_learner_is_verl_s_own_on_packed_rows(
@@ -120,23 +162,22 @@ def test_a_gpu_s_learner_is_verl_s_own_on_packed_rows(
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_the_gradient_is_that_of_the_definition(
-    worker: Any,  # noqa: ANN401
-    plain: Any,  # noqa: ANN401
-    rows: list[Row],
+    expected: Callable[[LossConfig], Gradients],
     loss: LossConfig,
+    whole: Updated,
 ) -> None:
-    found, metrics = update(worker, rows, loss)
+    found, metrics = whole(loss)
 
-    expected = expected_gradients(plain, rows, loss)
-    assert error(found, expected) <= MAX_ERROR
-    norm = math.sqrt(sum(g.square().sum().item() for g in expected.values()))
+    gradients = expected(loss)
+    assert error(found, gradients) <= MAX_ERROR
+    norm = math.sqrt(sum(g.square().sum().item() for g in gradients.values()))
     assert metrics["grad_norm"][0] == pytest.approx(norm, rel=MAX_ERROR)
     assert 0 < float(np.sum(metrics["clip_fraction"])) < 1
 
 
 def test_a_wrong_weight_on_one_row_would_be_seen(
     worker: Any,  # noqa: ANN401
-    plain: Any,  # noqa: ANN401
+    expected: Callable[[LossConfig], Gradients],
     rows: list[Row],
 ) -> None:
     loss = LOSSES["clipped"]
@@ -144,46 +185,55 @@ def test_a_wrong_weight_on_one_row_would_be_seen(
 
     found, _ = update(worker, wrong, loss)
 
-    assert error(found, expected_gradients(plain, rows, loss)) > 100 * MAX_ERROR
+    assert error(found, expected(loss)) > 100 * MAX_ERROR
 
 
-@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-def test_micro_batches_change_nothing(
+def test_micro_batches_change_nothing_and_the_store_has_each_row_once(
     worker: Any,  # noqa: ANN401
     rows: list[Row],
-    loss: LossConfig,
+    losses: list[LossConfig],
+    whole: Updated,
+    episodes_store: Path,
+    tmp_path: Path,
 ) -> None:
-    whole, whole_metrics = update(worker, rows, loss)
-    longest = max(len(row.prompt + row.reply) for row in rows)
+    for number, loss in enumerate(losses):
+        expected, whole_metrics = whole(loss)
+        store = Path(shutil.copy(episodes_store, tmp_path / f"{number}.db"))
+        with WriterBehind(store) as writer:
+            split, metrics = update(worker, rows, loss, micro_batch_tokens=LONGEST, writer=writer)
 
-    split, metrics = update(worker, rows, loss, micro_batch_tokens=longest)
+        assert error(split, expected) <= MAX_ERROR, loss
+        sums = [name for name in metrics if name in NAMES]
+        assert len(sums) >= 5
+        for name in sums:
+            assert metrics[name] == pytest.approx(whole_metrics[name], rel=1e-3, abs=1e-6), loss
+        assert consumed(store, REPORT) == [report_of(row) for row in rows]
+        places = consumed(store, "optimizer_step_index, rank, micro_batch, row_index")
+        assert {place[:2] for place in places} == {(0, 0)}
+        assert len(set(places)) == len(rows)
+        assert len({micro_batch for _, _, micro_batch, _ in places}) > 1
 
-    assert error(split, whole) <= MAX_ERROR
-    sums = [name for name in metrics if name in NAMES]
-    assert len(sums) >= 5
-    for name in sums:
-        assert metrics[name] == pytest.approx(whole_metrics[name], rel=1e-3, abs=1e-6)
 
-
-@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_an_update_in_parts_is_one_optimizer_step_with_the_same_gradient(
     worker: Any,  # noqa: ANN401
     rows: list[Row],
-    loss: LossConfig,
+    losses: list[LossConfig],
+    whole: Updated,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    whole, whole_metrics = update(worker, rows, loss)
-    reports = Reports()
-    monkeypatch.setattr("longhaul_trainer.verl.parts.ROWS_AT_ONCE", 2)
+    for loss in losses:
+        expected, whole_metrics = whole(loss)
+        reports = Reports()
+        with monkeypatch.context() as patch:
+            patch.setattr("longhaul_trainer.verl.parts.ROWS_AT_ONCE", 2)
+            in_parts, metrics = update(worker, rows, loss, writer=reports)
 
-    in_parts, metrics = update(worker, rows, loss, writer=reports)
-
-    assert error(in_parts, whole) <= MAX_ERROR
-    assert len(metrics["grad_norm"]) == 1
-    assert len(reports.records) == 3  # five rows in three parts, each one micro-batch
-    assert reports.settled == [3]
-    for name in NAMES & metrics.keys():
-        assert metrics[name] == pytest.approx(whole_metrics[name], rel=1e-3, abs=1e-6)
+        assert error(in_parts, expected) <= MAX_ERROR, loss
+        assert len(metrics["grad_norm"]) == 1
+        assert len(reports.records) == 3  # five rows in three parts, each one micro-batch
+        assert reports.settled == [3]
+        for name in NAMES & metrics.keys():
+            assert metrics[name] == pytest.approx(whole_metrics[name], rel=1e-3, abs=1e-6), loss
 
 
 def test_log_probabilities_in_parts_are_of_the_same_rows(
@@ -239,19 +289,19 @@ def read(worker: Any, rows: Sequence[Row]) -> Any:  # noqa: ANN401
     return worker.actor.infer_batch(batch)
 
 
-@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_padding_rows_change_nothing(
     worker: Any,  # noqa: ANN401
     rows: list[Row],
-    loss: LossConfig,
+    losses: list[LossConfig],
+    whole: Updated,
 ) -> None:
-    whole, _ = update(worker, rows, loss)
+    for loss in losses:
+        padded, _ = update(worker, [*rows, PADDING, PADDING], loss, micro_batch_tokens=140)
 
-    padded, _ = update(worker, [*rows, PADDING, PADDING], loss, micro_batch_tokens=140)
-
-    assert error(padded, whole) <= MAX_ERROR
+        assert error(padded, whole(loss)[0]) <= MAX_ERROR, loss
 
 
+@CPU_AND_GPU
 @pytest.mark.parametrize("kind", ["importance by token", "gspo", "cispo"])
 def test_rows_without_an_advantage_may_be_left_out(
     worker: Any,  # noqa: ANN401
@@ -319,10 +369,10 @@ def test_means_and_shares_are_of_the_tokens_where_weights_do_not_add_up_to_one()
 # What the loss read, in the store
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def episodes_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store that holds the two episodes whose steps the rows are."""
-    path = tmp_path / "store.db"
+    path = tmp_path_factory.mktemp("store") / "store.db"
     with StoreWriter(path) as writer:
         episodes = [
             make_record(make_trajectory(sample_index=sample_index, rewards=(0.0,) * number))
@@ -330,6 +380,12 @@ def store(tmp_path: Path) -> Path:
         ]
         writer.write([run_started(), *episodes])
     return path
+
+
+@pytest.fixture
+def store(episodes_store: Path, tmp_path: Path) -> Path:
+    """One of each test's own."""
+    return Path(shutil.copy(episodes_store, tmp_path / "store.db"))
 
 
 def consumed(store: Path, columns: str) -> list[tuple[Any, ...]]:
@@ -365,24 +421,7 @@ REPORT = (
 )
 
 
-@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-def test_what_the_loss_read_is_in_the_store_once_for_each_row(
-    worker: Any,  # noqa: ANN401
-    rows: list[Row],
-    store: Path,
-    loss: LossConfig,
-) -> None:
-    longest = max(len(row.prompt + row.reply) for row in rows)
-    with WriterBehind(store) as writer:
-        update(worker, rows, loss, micro_batch_tokens=longest, writer=writer)
-
-    assert consumed(store, REPORT) == [report_of(row) for row in rows]
-    places = consumed(store, "optimizer_step_index, rank, micro_batch, row_index")
-    assert {place[:2] for place in places} == {(0, 0)}
-    assert len(set(places)) == len(rows)
-    assert len({micro_batch for _, _, micro_batch, _ in places}) > 1
-
-
+@CPU_AND_GPU
 def test_a_row_that_is_given_twice_is_in_the_store_twice(
     worker: Any,  # noqa: ANN401
     rows: list[Row],
@@ -395,6 +434,7 @@ def test_a_row_that_is_given_twice_is_in_the_store_twice(
     assert consumed(store, REPORT) == [report_of(row) for row in twice]
 
 
+@CPU_AND_GPU
 def test_what_the_trainer_left_out_and_padding_are_not_in_the_store(
     worker: Any,  # noqa: ANN401
     rows: list[Row],
@@ -406,6 +446,7 @@ def test_what_the_trainer_left_out_and_padding_are_not_in_the_store(
     assert consumed(store, REPORT) == [report_of(row) for row in rows[1:4]]
 
 
+@CPU_AND_GPU
 def test_activation_checkpointing_reports_a_row_once(
     worker: Any,  # noqa: ANN401
     rows: list[Row],
@@ -430,6 +471,7 @@ def test_activation_checkpointing_reports_a_row_once(
     assert consumed(store, REPORT) == [report_of(row) for row in rows]
 
 
+@CPU_AND_GPU
 @pytest.mark.parametrize("place", [0, 4], ids=["first", "last"])
 def test_an_error_of_the_store_ends_the_update_before_the_optimizer_moves(
     worker: Any,  # noqa: ANN401
@@ -480,6 +522,7 @@ class HeldBack(WriterBehind):
         super().settle()
 
 
+@CPU_AND_GPU
 def test_the_store_is_waited_for_once_and_before_the_optimizer_moves(
     worker: Any,  # noqa: ANN401
     rows: list[Row],
@@ -502,6 +545,7 @@ def test_the_store_is_waited_for_once_and_before_the_optimizer_moves(
     assert num_micro_batches > 2
 
 
+@CPU_AND_GPU
 def test_what_an_update_read_is_in_the_store_though_its_gradient_is_not_finite(
     worker: Any,  # noqa: ANN401
     rows: list[Row],

@@ -10,7 +10,8 @@ What has to repeat is what the environment declares (`EnvironmentDescription.det
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 
 from gymnasium.spaces import Text
 from gymnasium.utils.env_checker import check_env
@@ -22,6 +23,7 @@ from longhaul_core.types import Split, Task
 from longhaul_envs.contract import anchors, episodes, rewards, tasks
 from longhaul_envs.contract.subject import Subject, ignore
 from longhaul_envs.pictures import is_observation_space
+from longhaul_envs.players import opened
 from longhaul_envs.sources import environment_source
 
 __all__ = ["check_environment"]
@@ -73,13 +75,29 @@ def check_environment(
         tell=tell,
     )
     problems: list[str] = []
-    for check in _CHECKS:
-        try:
-            with attributed_to(EnvironmentFailure, check.__name__.strip("_").replace("_", " ")):
-                problems.extend(check(subject))
-        except EnvironmentFailure as failure:
-            problems.append(str(failure))
+    with _kept_warm(subject):
+        for check in _CHECKS:
+            try:
+                with attributed_to(EnvironmentFailure, check.__name__.strip("_").replace("_", " ")):
+                    problems.extend(check(subject))
+            except EnvironmentFailure as failure:
+                problems.append(str(failure))
     return problems
+
+
+@contextmanager
+def _kept_warm(subject: Subject) -> Generator[None]:
+    """Keep an instance in play, if a process may have several, and with it all that they share.
+
+    A browser or a virtual machine then starts once here, rather than for every check.
+    """
+    with ExitStack() as held:
+        if subject.is_gym and subject.description.episodes_per_process > 1:
+            with suppress(Exception):  # the checks say what fails
+                held.enter_context(opened(subject.spec)).start(subject.sample[0])
+        yield
+        with suppress(Exception):
+            held.close()
 
 
 def _spread(listed: Mapping[Split, Sequence[Task]], most: int | None) -> list[Task]:

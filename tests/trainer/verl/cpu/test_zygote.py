@@ -19,8 +19,15 @@ PRELOADED = "decimal"
 IS_WARM = f"import sys; print({PRELOADED!r} in sys.modules)"
 
 
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Generator[Zygote]:
+    """One for all tests that do not end it."""
+    with Zygote([PRELOADED], folder=tmp_path_factory.mktemp("warm")) as interpreter:
+        yield interpreter
+
+
 @pytest.fixture
-def warm(tmp_path: Path) -> Generator[Zygote]:
+def own(tmp_path: Path) -> Generator[Zygote]:
     with Zygote([PRELOADED], folder=tmp_path / "scratch") as interpreter:
         yield interpreter
 
@@ -196,18 +203,18 @@ def test_a_killed_program_ends_its_stand_in(warm: Zygote) -> None:
     assert process.wait(60) == -signal.SIGKILL
 
 
-def test_closing_ends_every_program(warm: Zygote) -> None:
-    process, pid = started(warm)
-    warm.close()
+def test_closing_ends_every_program(own: Zygote) -> None:
+    process, pid = started(own)
+    own.close()
 
     assert process.wait(60) == -signal.SIGKILL
     until(lambda: not running(pid))
 
 
-def test_the_plain_interpreter_takes_over_when_nobody_answers(warm: Zygote) -> None:
-    warm.close()
+def test_the_plain_interpreter_takes_over_when_nobody_answers(own: Zygote) -> None:
+    own.close()
 
-    assert output(warm.stand_in, "-c", IS_WARM) == "False\n"
+    assert output(own.stand_in, "-c", IS_WARM) == "False\n"
 
 
 def test_a_module_that_cannot_be_imported_costs_time_only(

@@ -44,6 +44,7 @@ class Fence:
             "--no-proxy-server",
             # WebRTC sends datagrams to addresses of a page's choice, which no resolver sees
             "--webrtc-ip-handling-policy=disable_non_proxied_udp",
+            "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",  # the headless shell's
         ]
 
 

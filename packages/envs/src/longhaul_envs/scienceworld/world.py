@@ -16,6 +16,9 @@ UNKNOWN_ACTION = "No known action matches that input."
 
 _FIRST_ACTION = "look around"
 
+_GOLD_PATHS: dict[tuple[str, int, str], tuple[str, ...]] = {}
+"""Those that were made in this process, by task, variation and simplifications."""
+
 
 class _Node(TypedDict):
     """An object of the simulator's tree, beside its properties."""
@@ -96,11 +99,17 @@ class World:
         return content_hash("\n".join(map(str, parts)))
 
     def gold_path(self, task: str, variation: int, simplifications: Sequence[str]) -> list[str]:
-        """The authors' solution from the start; made in a world beside this one, in seconds."""
-        if self._gold is None:
-            self._gold = self._running().new_world()
-        self._gold.load(task, variation, ",".join(simplifications), True)
-        return [str(action) for action in self._gold.getGoldActionSequence()]
+        """The authors' solution from the start; made in a world beside this one, in seconds, once.
+
+        The process keeps it, for each instance and episode that asks for it.
+        """
+        asked = (task, variation, ",".join(simplifications))
+        if asked not in _GOLD_PATHS:
+            if self._gold is None:
+                self._gold = self._running().new_world()
+            self._gold.load(*asked, True)
+            _GOLD_PATHS[asked] = tuple(str(action) for action in self._gold.getGoldActionSequence())
+        return [*_GOLD_PATHS[asked]]
 
     def close(self) -> None:
         """Free what it holds; the last world of a process ends its Java. Safe to call twice."""

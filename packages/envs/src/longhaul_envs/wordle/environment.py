@@ -24,7 +24,8 @@ class Wordle(PackagedEnv[str, task_list.WordleOptions]):
     Task:
         A common English word.
     Action:
-        A word of the list, in letters of either size. Anything else uses up a guess as well.
+        A word of the list, in letters of either size, with spaces between them or none. Anything
+        else uses up a guess as well.
     Reward:
         By the option `reward`: `found` pays 1 for the guess that is the word; `guesses` takes 1
         off for every other guess.
@@ -79,7 +80,7 @@ class Wordle(PackagedEnv[str, task_list.WordleOptions]):
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         if self._is_over:
             raise ResetNeeded("there is no episode, or it is over; reset before the next step")
-        guess = action.strip().lower()
+        guess = "".join(action.lower().split())
         is_word = guess in self._words.known
         self._guesses.append(guess if is_word else "")
         self._is_over = self._is_found() or len(self._guesses) == NUM_GUESSES

@@ -25,16 +25,19 @@ from longhaul_envs.server.dialects.seat import Seat, every_task
 from longhaul_envs.server.errors import Refused
 from longhaul_envs.server.protocol import MAX_BODY_BYTES
 from longhaul_envs.server.table import Served, SessionTable
+from longhaul_envs.wordle.words import word_list
 
 __all__ = ["FORMS", "create_agentgym_app"]
 
 FORMS: Mapping[str, str] = {
     "longhaul/ALFWorld-v0": "alfworld",
     "longhaul/BabyAI-v0": "babyai",
+    "longhaul/Maze-v0": "maze",
     "longhaul/SQL-v0": "sqlgym",
     "longhaul/ScienceWorld-v0": "sciworld",
     "longhaul/Search-v0": "searchqa",
     "longhaul/WebShop-v0": "webshop",
+    "longhaul/Wordle-v0": "wordle",
 }
 """The authors' name of the form that an environment is played in; any other's is `textcraft`."""
 _SCORE_DIGITS = 9
@@ -55,6 +58,8 @@ def create_agentgym_app(table: SessionTable, served: Served) -> Starlette:
         Route("/observation", _answering(doors.observation)),
         Route("/close", _answering(doors.close), methods=["POST"]),
     ]
+    if form.words_path:
+        routes.append(Route(form.words_path, _answering(doors.words)))
     return Starlette(routes=routes, middleware=[Middleware(LoopbackOnly)])
 
 
@@ -123,9 +128,12 @@ class _Doors:
         } | seen
 
     async def observation(self, request: Request) -> object:
-        number = request.query_params.get(self._form.id_field, "")
-        _, seat = self._seat({self._form.id_field: int(number) if number.isdecimal() else number})
-        return self._shown(seat.observation())["text"]
+        return self._shown(self._asking_seat(request).observation())["text"]
+
+    async def words(self, request: Request) -> object:
+        """The guesses that Wordle accepts."""
+        self._asking_seat(request)
+        return word_list(str(self._served.options.get("words", ""))).guesses
 
     async def close(self, request: Request) -> object:
         number, seat = self._seat(await _body(request))
@@ -143,6 +151,11 @@ class _Doors:
         if not isinstance(number, int) or number not in self._seats:
             raise _Wrong(f"no environment has {self._form.id_field} = {number!r}; create one first")
         return number, self._seats[number]
+
+    def _asking_seat(self, request: Request) -> Seat:
+        """The seat that a GET names."""
+        number = request.query_params.get(self._form.id_field, "")
+        return self._seat({self._form.id_field: int(number) if number.isdecimal() else number})[1]
 
     def _shown(self, observation: Observation) -> dict[str, object]:
         actions = list(observation.admissible_actions or ())
