@@ -58,8 +58,9 @@ TOGETHER = {
 }
 """Folders whose tests run in one process, and the name of their group."""
 
-LONG = ("training", "trainer/verl", "apps", "contracts", "core")
-"""Folders that come first, in this order: each of the first two keeps a process busy for long."""
+LONG = ("training", "envs/server", "trainer/verl", "apps", "contracts", "core")
+"""Folders that come first, in this order: training and verl keep a process busy for long, and a
+process whose Ray has asked for a token, as verl's does, refuses the calls of one that asks none."""
 
 COMMANDS = ("longhaul_api.main", "longhaul_viewer.main", "longhaul_trainer.cli.main")
 """Modules of the commands that tests start."""
