@@ -109,8 +109,8 @@ def in_pool(
 
     asyncio.run(main())
     wait_until(lambda: descendants(os.getpid()) <= processes)
-    assert threading.active_count() <= threads
-    assert num_files() <= files
+    # threads of other libraries may hold a connection for a moment
+    wait_until(lambda: threading.active_count() <= threads and num_files() <= files)
 
 
 def num_files() -> int:

@@ -230,7 +230,7 @@ def test_a_mean_over_all_steps_reads_no_text(store: str) -> None:
     with engine.connect() as connection:
         if engine.dialect.name == "postgresql":
             plan = str(connection.execute(text(f"EXPLAIN {mean}")).all())
-            assert "Scan on steps" in plan
+            assert " on steps" in plan  # read in order, or by an index
             assert "observations" not in plan
         else:
             details = [row.detail for row in connection.execute(text(f"EXPLAIN QUERY PLAN {mean}"))]

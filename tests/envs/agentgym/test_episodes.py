@@ -306,11 +306,16 @@ def test_no_more_episodes_are_played_at_once_than_the_server_keeps_apart() -> No
         most = 0
         playing = 0
         is_full = asyncio.Event()
+        beginning = asyncio.Lock()
+        ended: list[asyncio.Event] = []
 
         async def one(number: int) -> str:
+            """The server hands its environments out in turn, so they end in turn, too."""
             nonlocal most, playing
             task = item("sqlgym", number)
             environment = environments.make(task)
+            before: list[asyncio.Event] = []
+            mine = asyncio.Event()
             try:
                 await environment.open()
                 playing += 1
@@ -318,12 +323,18 @@ def test_no_more_episodes_are_played_at_once_than_the_server_keeps_apart() -> No
                 if most == 8:
                     is_full.set()
                 await asyncio.wait_for(is_full.wait(), timeout=60)
-                first = await environment.reset(task)
+                async with beginning:
+                    first = await environment.reset(task)
+                    before = ended[-1:]
+                    ended.append(mine)
                 await environment.step("SELECT 1")
                 return first.text
             finally:
+                for event in before:
+                    await event.wait()
                 playing -= 1
                 await environment.close()
+                mine.set()
 
         texts = await asyncio.gather(*(one(number) for number in range(12)))
         assert texts == [f"How many schools are in county {number}?" for number in range(12)]
