@@ -32,13 +32,6 @@ from longhaul_trainer.config import RunConfig
 from variation import assert_both_signs, assert_several, assert_some_vary_within
 
 
-@pytest.fixture(scope="module")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("empty") / "store.db"
-    open_store(path).dispose()
-    return path
-
-
 def audited(empty_store: Path, config: RunConfig, played: Sequence[PlayedStep]) -> AuditReport:
     with tempfile.TemporaryDirectory() as folder:
         store = shutil.copy(empty_store, Path(folder) / "store.db")

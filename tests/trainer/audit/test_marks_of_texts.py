@@ -2,26 +2,22 @@
 # (transformers annotates little of what it returns)
 """The audit finds control tokens that came out of texts, and none that the template wrote."""
 
-import shutil
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from sqlalchemy.orm import Session
 
 from audited_run import RUN, PlayedStep, make_config, play, run_started
 from chat_templates import FAMILIES
-from longhaul_core.audit import AuditReport, audit_run
+from longhaul_core.audit import AuditReport
 from longhaul_core.audit.spelled import REPLY_TAGS, marks_among, num_in_text, texts_of
-from longhaul_core.store import StoreWriter, TokenPieces, open_store, read_only_engine
+from longhaul_core.store import TokenPieces
 from longhaul_core.types import Message, Step
 from longhaul_trainer.rendering.pieces import token_pieces
 from longhaul_trainer.rendering.syntax import SYNTAXES, TaggedSyntax
 from steps import sampled_of, with_call
+from trainer.audit.conftest import AuditOf
 from trainer.rendering.test_marks import (
     FIVE,
     controls_in,
@@ -36,31 +32,15 @@ RULE = "marks_of_texts"
 STORED = ("qwen2.5", "llama-3", "mistral")
 
 
-@pytest.fixture(scope="module")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("empty") / "store.db"
-    open_store(path).dispose()
-    return path
-
-
 @pytest.fixture
-def audit(empty_store: Path, tmp_path: Path) -> Audit:
-    """Writes a training step with what its tokens stand for, changes it by SQL, and audits it."""
+def audit(audit_of: AuditOf) -> Audit:
+    """Of a training step, with what its tokens stand for."""
 
     def audited(played: PlayedStep, family: str, *statements: str) -> AuditReport:
-        store = shutil.copy(empty_store, tmp_path / "store.db")
-        pieces = token_pieces(tokenizer_of(family), range(len(tokenizer_of(family))))
-        with StoreWriter(store) as writer:
-            writer.write([run_started(make_config())])
-            writer.write([TokenPieces(run_id=RUN, pieces=pieces), *played.records()])
-        with closing(sqlite3.connect(store)) as connection, connection:
-            for statement in statements:
-                assert connection.execute(statement).rowcount > 0
-        engine = read_only_engine(store)
-        with Session(engine) as session:
-            report = audit_run(session, RUN)
-        engine.dispose()
-        return report
+        tokenizer = tokenizer_of(family)
+        pieces = TokenPieces(run_id=RUN, pieces=token_pieces(tokenizer, range(len(tokenizer))))
+        batches = [run_started(make_config())], [pieces, *played.records()]
+        return audit_of(batches, *statements)
 
     return audited
 

@@ -1,14 +1,9 @@
 """Faults planted in a run that is otherwise right: `longhaul_core.audit` finds and names each."""
 
-import shutil
-import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from sqlalchemy.orm import Session
 
 from audited_run import (
     ONE_AHEAD,
@@ -23,7 +18,7 @@ from audited_run import (
     play_ahead,
     run_started,
 )
-from longhaul_core.audit import AuditReport, audit_run
+from longhaul_core.audit import AuditReport
 from longhaul_core.store import (
     AuditFinding,
     CallCredit,
@@ -31,10 +26,7 @@ from longhaul_core.store import (
     EpisodeRecord,
     LossInput,
     Record,
-    StoreWriter,
     TokenPieces,
-    open_store,
-    read_only_engine,
 )
 from longhaul_core.types import (
     Continuation,
@@ -48,36 +40,19 @@ from longhaul_core.types import (
 from longhaul_trainer.config import RunConfig
 from pictures import png
 from steps import sampled_of, with_call
+from trainer.audit.conftest import AuditOf
 
 Audit = Callable[..., AuditReport]
 
 
-@pytest.fixture(scope="module")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("empty") / "store.db"
-    open_store(path).dispose()
-    return path
-
-
 @pytest.fixture
-def audit(empty_store: Path, tmp_path: Path) -> Audit:
-    """Writes records as the trainer does, changes the store by SQL if asked, and audits it."""
+def audit(audit_of: AuditOf) -> Audit:
+    """Of a run whose first record is written before the others."""
 
-    def written_and_audited(records: Sequence[Record], *statements: str) -> AuditReport:
-        store = shutil.copy(empty_store, tmp_path / "store.db")
-        with StoreWriter(store) as writer:
-            writer.write(records[:1])
-            writer.write(records[1:])
-        with closing(sqlite3.connect(store)) as connection, connection:
-            for statement in statements:
-                assert connection.execute(statement).rowcount > 0
-        engine = read_only_engine(store)
-        with Session(engine) as session:
-            report = audit_run(session, RUN)
-        engine.dispose()
-        return report
+    def audited(records: Sequence[Record], *statements: str) -> AuditReport:
+        return audit_of((records[:1], records[1:]), *statements)
 
-    return written_and_audited
+    return audited
 
 
 def rules_of(report: AuditReport) -> set[str]:

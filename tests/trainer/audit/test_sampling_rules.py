@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,13 +21,12 @@ from audited_run import (
     play_ahead,
     run_started,
 )
-from longhaul_core.audit import AuditReport, audit_run, one_line
+from longhaul_core.audit import AuditReport, one_line
 from longhaul_core.store import (
     DiscardReason,
     EpisodeRecord,
     GroupDecision,
     StoreWriter,
-    open_store,
     queries,
     read_only_engine,
 )
@@ -37,39 +34,19 @@ from longhaul_core.types import FailedEpisode, FailureCause, Trajectory
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.training.sampling import Decision, PlayedGroup, SamplingRules, decide
 from longhaul_trainer.training.step_metadata import GroupName
+from trainer.audit.conftest import AuditOf
 
 Audit = Callable[..., AuditReport]
 
 
-@pytest.fixture(scope="module")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("empty") / "store.db"
-    open_store(path).dispose()
-    return path
-
-
 @pytest.fixture
-def audit(empty_store: Path, tmp_path: Path) -> Audit:
-    """Writes a run, changes the store by SQL if asked, and audits it."""
+def audit(audit_of: AuditOf) -> Audit:
+    """Of a run of several training steps."""
 
-    def written_and_audited(
-        config: RunConfig, steps: Sequence[PlayedStep], *statements: str
-    ) -> AuditReport:
-        store = shutil.copy(empty_store, tmp_path / "store.db")
-        with StoreWriter(store) as writer:
-            writer.write([run_started(config)])
-            for step in steps:
-                writer.write(step.records())
-        with closing(sqlite3.connect(store)) as connection, connection:
-            for statement in statements:
-                assert connection.execute(statement).rowcount > 0, statement
-        engine = read_only_engine(store)
-        with Session(engine) as session:
-            report = audit_run(session, RUN)
-        engine.dispose()
-        return report
+    def audited(config: RunConfig, steps: Sequence[PlayedStep], *statements: str) -> AuditReport:
+        return audit_of([[run_started(config)], *(step.records() for step in steps)], *statements)
 
-    return written_and_audited
+    return audited
 
 
 def sampled_config(**settings: object) -> RunConfig:

@@ -8,7 +8,7 @@ carry, of at most `MAX_ACTION_CHARACTERS`.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import cast
@@ -238,26 +238,34 @@ def _in_json(answer: str) -> ParsedAction:
     # Python would not read as a whole one, of 5000 digits say, is no error of the action.
     decoder = json.JSONDecoder(object_pairs_hook=list, parse_int=float)
     problem = "no JSON object in the reply"
+    for value, fault in _objects(answer, decoder):
+        if fault:
+            problem = f"no JSON object in the reply can be read: {fault}"
+            continue
+        pairs = cast("list[tuple[str, object]]", value)
+        actions = [entry for key, entry in pairs if key == "action"]
+        if len(actions) > 1:
+            return refuse(f'the JSON object has "action" {len(actions)} times')
+        if actions and isinstance(actions[0], str):
+            return _non_empty(actions[0])
+        problem = 'no JSON object with a text under "action" in the reply'
+    return refuse(problem)
+
+
+def _objects(answer: str, decoder: json.JSONDecoder) -> Iterator[tuple[object, str]]:
+    """The first JSON objects of a reply, each with why it cannot be read, if it cannot."""
     place = answer.find("{")
     for _ in range(_MAX_OBJECTS):
         if place < 0:
-            break
+            return
+        value, fault = None, ""
         try:
             value, end = decoder.raw_decode(answer, place)
         except (ValueError, RecursionError) as error:  # too deeply nested raises the latter
-            problem = f"no JSON object in the reply can be read: {error}"
             # What stands within a broken object, up to where it breaks, is a part of it.
-            end = max(place + 1, getattr(error, "pos", 0))
-        else:
-            pairs = cast("list[tuple[str, object]]", value)
-            actions = [entry for key, entry in pairs if key == "action"]
-            if len(actions) > 1:
-                return refuse(f'the JSON object has "action" {len(actions)} times')
-            if actions and isinstance(actions[0], str):
-                return _non_empty(actions[0])
-            problem = 'no JSON object with a text under "action" in the reply'
+            fault, end = str(error), max(place + 1, getattr(error, "pos", 0))
+        yield value, fault
         place = answer.find("{", end)
-    return refuse(problem)
 
 
 def _in_plain(answer: str, admissible: Sequence[str] | None) -> ParsedAction:
@@ -282,23 +290,16 @@ def _in_react(answer: str) -> ParsedAction:
 
 def _in_tool_call(answer: str) -> ParsedAction:
     """The first object that is a call, written anew."""
-    decoder, problem = json.JSONDecoder(), "no call of a tool in the reply"
-    place = answer.find("{")
-    for _ in range(_MAX_OBJECTS):
-        if place < 0:
-            break
-        try:
-            value, end = decoder.raw_decode(answer, place)
-        except (ValueError, RecursionError) as error:
-            problem = f"no call of a tool in the reply can be read: {error}"
-            end = max(place + 1, getattr(error, "pos", 0))
-        else:
-            call = cast("dict[str, object]", value)
-            given = call["arguments"] if "arguments" in call else call.get("parameters")
-            if isinstance(call.get("name"), str) and isinstance(given, dict):
-                again = {"name": call["name"], "arguments": cast("dict[str, object]", given)}
-                return _non_empty(json.dumps(again, ensure_ascii=False))
-        place = answer.find("{", end)
+    problem = "no call of a tool in the reply"
+    for value, fault in _objects(answer, json.JSONDecoder()):
+        if fault:
+            problem = f"no call of a tool in the reply can be read: {fault}"
+            continue
+        call = cast("dict[str, object]", value)
+        given = call["arguments"] if "arguments" in call else call.get("parameters")
+        if isinstance(call.get("name"), str) and isinstance(given, dict):
+            again = {"name": call["name"], "arguments": cast("dict[str, object]", given)}
+            return _non_empty(json.dumps(again, ensure_ascii=False))
     return ParsedAction(text=answer.strip(), valid=False, reason=problem)
 
 
