@@ -22,9 +22,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from environment_server import running_server
 from longhaul_core.gym import GymEnvironmentSpec, GymSource
 from longhaul_core.types import Split
-from longhaul_envs.play import expert_policy, play
+from longhaul_envs.play import Policy, expert_policy, play
 from longhaul_envs.sources import environment_source
 from ports import free_port
+from web_sites import running_site
+from webarena_tasks import webarena_options
 
 FILE = Path(__file__).parent / "agentgym_requests.json.gz"
 ITEM, HORIZON = 1, 12
@@ -52,6 +54,11 @@ PLAYED: list[tuple[str, str, Mapping[str, object]]] = [
     ),
 ]
 """Client, environment and its options."""
+WEBARENA = "WebarenaEnvClient"
+BROWSED = ("click [4]", "stop [A first book]")
+"""What is done on the small site of the tests, which no expert knows."""
+SITE = "http://site.test"
+"""Stands in the file for the address of that site, which is another one each time."""
 
 
 class Requests:
@@ -86,13 +93,15 @@ class Requests:
         return answer
 
 
-def recorded(name: str, environment: str, options: Mapping[str, object]) -> dict[str, Any]:
+def recorded(
+    name: str, environment: str, options: Mapping[str, object], *, policy: Policy = expert_policy
+) -> dict[str, Any]:
     """What the client of that name asked and was answered in an episode."""
     source = environment_source(GymEnvironmentSpec(environment_id=environment, options=options))
     assert isinstance(source, GymSource)
     here = source.spec.make()
     task = source.tasks(Split.TRAIN)[ITEM]
-    known = play(here, task, expert_policy, horizon=HORIZON)
+    known = play(here, task, policy, horizon=HORIZON)
     here.close()
 
     client_class: Any = getattr(importlib.import_module("agentenv.envs"), name)
@@ -131,10 +140,23 @@ def recorded(name: str, environment: str, options: Mapping[str, object]) -> dict
     }
 
 
+def recorded_on_a_site() -> dict[str, Any]:
+    """The same of WebArena's client, on the small site of the tests."""
+    left = iter(BROWSED)
+    with tempfile.TemporaryDirectory() as folder, running_site() as site:
+        options = webarena_options(Path(folder), site.address)
+        play = recorded(
+            WEBARENA, "longhaul/WebArena-v0", options, policy=lambda *_: next(left, None)
+        )
+        return json.loads(json.dumps(play | {"options": {}}).replace(site.address, SITE))
+
+
 def replied(client: str, action: str) -> str:
     """A policy's reply that takes `action`, in the form that the client reads."""
     if client in ("SearchQAEnvClient", "SqlGymEnvClient"):
         return action  # read as it is
+    if client == WEBARENA:
+        return f"In summary, the next action I will perform is ```{action}```"
     if client == WORDLE and action != NO_ACTION:
         action = " ".join(action)
     return f"Thought:\nI go on.\n\nAction:\n{action}"
@@ -146,7 +168,7 @@ def main() -> None:
     written = {
         "source": "the clients of WooooDyy/AgentGym 3ef9235, agentenv/agentenv/envs, against our "
         "server, by tests/golden/make_agentgym_requests.py",
-        "plays": [recorded(*one) for one in PLAYED],
+        "plays": [*(recorded(*one) for one in PLAYED), recorded_on_a_site()],
     }
     text = json.dumps(written, ensure_ascii=False, separators=(",", ":"))
     FILE.write_bytes(gzip.compress(text.encode(), mtime=0))

@@ -18,9 +18,13 @@ from longhaul_envs.server.dialects.agentgym import create_agentgym_app
 from longhaul_envs.server.metrics import Metrics
 from longhaul_envs.server.served import EnvironmentToServe
 from longhaul_envs.server.table import SessionTable, TableLimits
+from web_sites import running_site
+from webarena_tasks import webarena_options
 
 RECORDED = Path(__file__).parents[2] / "golden" / "agentgym_requests.json.gz"
 PLAYS: list[dict[str, Any]] = json.loads(gzip.decompress(RECORDED.read_bytes()))["plays"]
+WEBARENA = "longhaul/WebArena-v0"
+IN_PROCESS = [play for play in PLAYS if play["environment"] != WEBARENA]
 
 
 def test_every_form_is_asked_for_by_a_client_of_its_own() -> None:
@@ -32,16 +36,31 @@ def test_every_form_is_asked_for_by_a_client_of_its_own() -> None:
         "SearchQAEnvClient",
         "SqlGymEnvClient",
         "TextCraftEnvClient",
+        "WebarenaEnvClient",
         "WebshopEnvClient",
         "WordleEnvClient",
     ]
 
 
-@pytest.mark.parametrize("play", PLAYS, ids=lambda play: play["environment"])
-@in_event_loop
-async def test_what_agentgym_s_own_client_asked_is_answered_as_it_was(play: dict[str, Any]) -> None:
+@pytest.mark.parametrize("play", IN_PROCESS, ids=lambda play: play["environment"])
+def test_what_agentgym_s_own_client_asked_is_answered_as_it_was(play: dict[str, Any]) -> None:
     if why := why_missing(play["environment"]):
         pytest.skip(why)
+    answered_as_recorded(play)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("installed_chromium")
+def test_what_agentgym_s_webarena_client_asked_is_answered_as_it_was(tmp_path: Path) -> None:
+    (play,) = (play for play in PLAYS if play["environment"] == WEBARENA)
+    with running_site() as site:
+        here = json.loads(json.dumps(play).replace("http://site.test", site.address))
+        answered_as_recorded(here | {"options": webarena_options(tmp_path, site.address)})
+
+
+@in_event_loop
+async def answered_as_recorded(play: dict[str, Any]) -> None:
+    """Ask a server of the play's environment what the client asked, and compare its answers."""
     served = EnvironmentToServe(id=play["environment"], options=play["options"]).built(
         backend=lambda spec: LocalBackend(GymEnvironmentSpec.from_json(spec))
     )

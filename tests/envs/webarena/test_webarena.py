@@ -14,113 +14,9 @@ from longhaul_core.types import Split
 from longhaul_envs.webarena.environment import WebArena
 from longhaul_envs.webarena.tasks import source
 from web_sites import Site, running_site
+from webarena_tasks import TASKS, webarena_options
 
 pytestmark = pytest.mark.slow
-
-
-def task(
-    number: int,
-    intent: str,
-    evaluation: Mapping[str, object],
-    *,
-    start: str = "__REDDIT__",
-    site: str = "reddit",
-    login: bool = False,
-) -> dict[str, object]:
-    """A task with all the keys that the authors' file has."""
-    return {
-        "sites": [site],
-        "task_id": number,
-        "require_login": login,
-        "storage_state": "./.auth/reddit_state.json" if login else None,
-        "start_url": start,
-        "geolocation": None,
-        "intent_template": f"{intent} {{{{which}}}}",
-        "instantiation_dict": {"which": str(number)},
-        "intent": intent,
-        "require_reset": False,
-        "eval": {
-            "reference_answers": None,
-            "reference_url": "",
-            "program_html": [],
-            **evaluation,
-        },
-        "intent_template_id": number,
-    }
-
-
-def answered(references: Mapping[str, object]) -> dict[str, object]:
-    return {
-        "eval_types": ["string_match"],
-        "reference_answers": references,
-        "string_note": "posts have no prices",
-    }
-
-
-def held(url: str, locator: str, contents: Mapping[str, object]) -> dict[str, object]:
-    target = {"url": url, "locator": locator, "required_contents": contents}
-    return {"eval_types": ["program_html"], "program_html": [target]}
-
-
-INNER = "document.querySelector('.submission__inner').outerText"
-TASKS = [
-    task(0, "How many posts?", answered({"must_include": ["42", "2020"]})),
-    task(1, "Name the first book", answered({"exact_match": "A first book"})),
-    task(2, "What is it about?", answered({"fuzzy_match": ["ink"]})),
-    task(3, "What does it cost?", answered({"fuzzy_match": "N/A"})),
-    task(
-        4,
-        "Open the books",
-        {"eval_types": ["url_match"], "reference_url": "__REDDIT__/f/books |OR| __REDDIT__/books"},
-    ),
-    task(
-        5,
-        "Search ink",
-        {"eval_types": ["url_match"], "reference_url": "__REDDIT__/search?q=ink"},
-    ),
-    task(
-        6,
-        "Post Hello",
-        held("func:reddit_get_post_url('__last_url__')", INNER, {"must_include": ["x |OR| hello"]}),
-        login=True,
-    ),
-    task(
-        7,
-        "Buy a lamp",
-        held(
-            "func:shopping_get_latest_order_url()",
-            "document.querySelector('.order-details-items.ordered').outerText",
-            {"must_include": ["lamp"]},
-        ),
-        site="shopping",
-        start="__SHOPPING__",
-    ),
-    task(
-        8,
-        "Review it",
-        held(
-            "last",
-            "func:shopping_get_sku_latest_review_author('A 1')",
-            {"exact_match": "ann"},
-        ),
-        site="shopping",
-        start="__SHOPPING__",
-    ),
-    task(
-        9,
-        "Invite ann",
-        held(
-            "__GITLAB__/members",
-            "func:gitlab_get_project_memeber_role(__page__, 'ann')",
-            {"must_include": ["Guest"]},
-        ),
-        site="gitlab",
-        start="__GITLAB__ |AND| __GITLAB__/members",
-    ),
-    task(10, "Look down", answered({"exact_match": "x"}), start="__REDDIT__/tall"),
-    task(11, "Mind the traps", answered({"exact_match": "x"}), start="__REDDIT__/traps"),
-    task(12, "Elsewhere", answered({"exact_match": "x"}), site="map", start="__MAP__"),
-]
 
 
 @pytest.fixture(scope="module")
@@ -132,21 +28,7 @@ def sites() -> Iterator[tuple[Site, Site]]:
 
 @pytest.fixture(scope="module")
 def options(sites: tuple[Site, Site], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("webarena")
-    (folder / "tasks.json").write_text(json.dumps(TASKS), encoding="utf-8")
-    site, _ = sites
-    cookie = {"name": "user", "value": "ann", "domain": "127.0.0.1", "path": "/"}
-    cookie |= {"expires": -1, "httpOnly": False, "secure": False, "sameSite": "Lax"}
-    state = {"cookies": [cookie], "origins": []}
-    (folder / "reddit_state.json").write_text(json.dumps(state), encoding="utf-8")
-    return {
-        "tasks_file": str(folder / "tasks.json"),
-        "auth_folder": str(folder),
-        "sites": dict.fromkeys(("REDDIT", "SHOPPING", "GITLAB"), site.address),
-        "shop_admin": ["admin", "secret"],
-        "viewport": [800, 600],
-        "pause_seconds": 0.2,
-    }
+    return webarena_options(tmp_path_factory.mktemp("webarena"), sites[0].address)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from longhaul_core.gym.convert import to_observation, to_step_result
 from longhaul_core.types import Observation, Task
 from longhaul_envs.capabilities import HasExpert
 
-__all__ = ["Episode", "TextEnvironment", "act", "expert_policy", "play", "start"]
+__all__ = ["Episode", "Policy", "TextEnvironment", "act", "expert_policy", "play", "start"]
 
 TextEnvironment = gymnasium.Env[str, str]
 

@@ -1,6 +1,14 @@
-"""What is sent of the action that a model chose, where the authors' client changes it."""
+"""Forms of an action: from the model's to the one that is sent, and back."""
 
-__all__ = ["in_backticks", "move", "plain_words", "spelled", "sql", "tool_call"]
+__all__ = [
+    "in_backticks",
+    "move",
+    "out_of_backticks",
+    "plain_words",
+    "spelled",
+    "sql",
+    "tool_call",
+]
 
 _KEPT = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789, ")
 
@@ -31,6 +39,13 @@ def sql(action: str) -> str:
 def in_backticks(action: str) -> str:
     """The action within three backticks, where the server looks for it."""
     return action if "```" in action else f"```{action.strip()}```"
+
+
+def out_of_backticks(reply: str) -> str:
+    """The first text of `reply` that stands between three backticks; without one, all of it."""
+    _, opening, rest = reply.partition("```")
+    action, closing, _ = rest.partition("```")
+    return (action if opening and closing else reply).strip()
 
 
 def tool_call(action: str) -> str:

@@ -33,7 +33,8 @@ class Dialect:
     id_field: str = "id"
     """Of bodies and queries, for the environment's id."""
     created_id: str | None = "id"
-    """Where `/create` answers the id; None if the answer is the bare number."""
+    """Where `/create` answers the id; None if the answer is the bare number, and `/reset` then
+    answers a pair of observation and nothing."""
     begins_at_create: bool = False
     """Whether `/create` begins the item of the id's number, and answers as `/reset` does."""
     create_body: Mapping[str, object] = field(default_factory=dict[str, object])
@@ -66,6 +67,8 @@ class Dialect:
     """What in the text comes before a JSON list of them, which ends the text."""
     write: Callable[[str], str] = str.strip
     """Makes what is sent of the action that was chosen."""
+    read: Callable[[str], str] = str
+    """Finds the action in what the authors' client sends."""
     refusals: tuple[str, ...] = ()
     """How an observation begins that refuses the action."""
 
@@ -177,6 +180,7 @@ DIALECTS: Mapping[str, Dialect] = {
         score_only_at_end=True,
         broken_start="TimeoutError",
         write=actions.in_backticks,
+        read=actions.out_of_backticks,
         refusals=("Cannot parse action from response", "Invalid action"),
         prompt=prompts.WEBARENA,
         actions="`click [ID]`, `type [ID] [TEXT] [0|1]`, `goto [URL]`, … or `stop [ANSWER]`",

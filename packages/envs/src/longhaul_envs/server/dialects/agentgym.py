@@ -36,6 +36,7 @@ FORMS: Mapping[str, str] = {
     "longhaul/SQL-v0": "sqlgym",
     "longhaul/ScienceWorld-v0": "sciworld",
     "longhaul/Search-v0": "searchqa",
+    "longhaul/WebArena-v0": "webarena",
     "longhaul/WebShop-v0": "webshop",
     "longhaul/Wordle-v0": "wordle",
 }
@@ -104,7 +105,7 @@ class _Doors:
     async def _begun(self, number: int, seat: Seat, task: Task) -> object:
         """The answer to a reset of `seat` to `task`."""
         seen = self._shown(await seat.reset(task))
-        if self._form.asks_first_observation:
+        if self._form.created_id is None:
             return [seen["text"], None]
         *others, text_field = self._form.first_fields
         first = dict.fromkeys(others, task.goal) | {text_field: seen.pop("text")}
@@ -116,16 +117,18 @@ class _Doors:
         action = body.get("action")
         if not isinstance(action, str):
             raise _Wrong("action must be text")
-        result = await seat.step(action)
+        result = await seat.step(self._form.read(action))
         seen = self._shown(result.observation)
         scale = self._form.success_score if self._form.success_score > 1 else 1.0
+        form = self._form
+        cut = {form.truncated_field: result.truncated} if form.truncated_field else {}
         return {
             "reward": result.reward * scale,
             self._form.score_field: round(seat.episode_return * scale, _SCORE_DIGITS),
             self._form.done_field: result.terminated or result.truncated,
             self._form.text_field: seen.pop("text"),
             "info": None,
-        } | seen
+        } | seen | cut
 
     async def observation(self, request: Request) -> object:
         return self._shown(self._asking_seat(request).observation())["text"]
