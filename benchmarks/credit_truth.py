@@ -18,6 +18,7 @@ from longhaul_core.advantages.credit import FloatArray
 from longhaul_core.advantages.estimators import ESTIMATORS, EstimatorSettings, Group
 from longhaul_core.evaluation import Interval
 from longhaul_core.gym import GymEnvironmentSpec
+from longhaul_core.page_part import PagePart
 from longhaul_core.rollout import episode_seed
 from longhaul_core.truth import (
     INVALID,
@@ -47,7 +48,7 @@ from longhaul_envs.players import Player, opened
 from longhaul_envs.sokoban.tasks import SokobanOptions
 from longhaul_envs.sokoban.tasks import tasks as sokoban_tasks
 
-BEGIN, END = "<!-- written by benchmarks/credit_truth.py -->", "<!-- end of what it wrote -->"
+PART = PagePart("tables")
 
 HORIZON, DISCOUNT = 40, 0.95
 SHORTEST = 20
@@ -114,12 +115,11 @@ def main() -> None:
         given = getattr(chosen, option)
         if given < least:
             parser.error(f"--{option} must be at least {least}, got {given}")
-    before, after = "", ""
     if chosen.page is not None:
-        before, begin, rest = chosen.page.read_text("utf-8").partition(BEGIN)
-        _, end, after = rest.partition(END)
-        if not (begin and end):
-            parser.error(f"{chosen.page} must have a line {BEGIN!r} and after it a line {END!r}")
+        try:
+            PART.read(chosen.page)
+        except ValueError as error:
+            parser.error(str(error))
     parts: list[str] = []
     for environment in ENVIRONMENTS:
         for part in tables_of(
@@ -131,8 +131,7 @@ def main() -> None:
             print(part, flush=True)
             parts.append(part)
     if chosen.page is not None:
-        written = "\n".join([BEGIN, *parts, END])
-        chosen.page.write_text(before + written + after, encoding="utf-8")
+        PART.write(chosen.page, "\n".join(parts))
 
 
 def tables_of(

@@ -15,12 +15,13 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
+from longhaul_core.page_part import PagePart
 from longhaul_trainer.config import load_config
 from longhaul_trainer.config.run import dotted
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 DATA = Path(__file__).with_suffix(".toml")
-BEGIN, END = "<!-- published: begin -->", "<!-- published: end -->"
+PART = PagePart("published")
 
 Value = str | bool | int | float | tuple[int, ...]
 
@@ -102,9 +103,7 @@ def main() -> None:
     if len(sys.argv) == 1:
         print(table)
         return
-    page = Path(sys.argv[1])
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    page.write_text(f"{before}{BEGIN}\n{table}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+    PART.write(Path(sys.argv[1]), table)
 
 
 def read() -> Published:

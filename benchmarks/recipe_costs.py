@@ -13,13 +13,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from longhaul_core.page_part import PagePart
 from longhaul_trainer.config import RunConfig, load_config
 from longhaul_trainer.resources import Needs, needs_of
 from longhaul_trainer.resources.published import shapes_of
 from longhaul_trainer.resources.step_time import TYPICAL_STEPS, Range
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-BEGIN, END = "<!-- costs: begin -->", "<!-- costs: end -->"
+PART = PagePart("costs")
 GB = 1e9
 
 CARDS = {"24gb": "RTX 4090", "80gb": "H100"}
@@ -32,9 +33,7 @@ def main() -> None:
     if len(sys.argv) == 1:
         print(table)
         return
-    page = Path(sys.argv[1])
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    page.write_text(f"{before}{BEGIN}\n{table}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+    PART.write(Path(sys.argv[1]), table)
 
 
 def cost_table() -> str:

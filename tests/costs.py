@@ -8,7 +8,9 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from xml.etree import ElementTree
 
-BEGIN, END = "<!-- costs: begin -->", "<!-- costs: end -->"
+from longhaul_core.page_part import PagePart
+
+PART = PagePart("costs")
 
 
 def folder_of(classname: str) -> str:
@@ -55,12 +57,5 @@ def costs_table(report: Path) -> str:
     )
 
 
-def rewrite(page: Path, table: str) -> None:
-    """Put the table where the page's marks are."""
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    rewrite(Path(sys.argv[2]), costs_table(Path(sys.argv[1])))
+    PART.write(Path(sys.argv[2]), costs_table(Path(sys.argv[1])))

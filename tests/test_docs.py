@@ -13,7 +13,7 @@ from longhaul_trainer.cli.exit_codes import EXIT_CODE_HELP, ExitCode
 from longhaul_trainer.cli.main import app
 from longhaul_trainer.config import parse_config
 from longhaul_trainer.config.fields import config_fields
-from longhaul_trainer.config.reference import BEGIN, END, reference_markdown, rewrite
+from longhaul_trainer.config.reference import PART, reference_markdown
 
 ROOT = Path(__file__).parents[1]
 GUIDES = ROOT / "docs" / "guides"
@@ -40,26 +40,12 @@ def commands() -> set[str]:
 
 
 def test_the_configuration_guide_has_every_field_as_it_is() -> None:
-    guide = (GUIDES / "configuration.md").read_text("utf-8")
-    tables = guide.partition(BEGIN)[2].partition(END)[0].strip()
+    tables = PART.read(GUIDES / "configuration.md")
 
     assert tables == reference_markdown(), (
         "write it anew: python -m longhaul_trainer.config.reference docs/guides/configuration.md"
     )
     assert [name for name in config_fields() if f"| `{name}` |" not in tables] == []
-
-
-def test_writing_the_guide_anew_keeps_what_stands_around_the_tables(tmp_path: Path) -> None:
-    guide = tmp_path / "guide.md"
-    guide.write_text(f"before\n{BEGIN}\nstale words\n{END}\nafter\n", encoding="utf-8")
-
-    rewrite(guide)
-
-    text = guide.read_text(encoding="utf-8")
-    assert text.startswith("before\n")
-    assert text.endswith("\nafter\n")
-    assert "stale words" not in text
-    assert "| `rollout.group_size` | integer ≥ 1 | `8` |" in text
 
 
 def test_every_run_that_a_page_shows_can_be_trained() -> None:

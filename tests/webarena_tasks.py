@@ -88,7 +88,9 @@ TASKS = [
     _task(
         6,
         "Post Hello",
-        _held("func:reddit_get_post_url('__last_url__')", INNER, {"must_include": ["x |OR| hello"]}),
+        _held(
+            "func:reddit_get_post_url('__last_url__')", INNER, {"must_include": ["x |OR| hello"]}
+        ),
         login=True,
     ),
     _task(

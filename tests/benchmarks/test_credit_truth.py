@@ -11,10 +11,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "credit_truth.md"
 CONTROLS = ("planted right", "planted wrong", "shuffled truth")
 
 
-def tables_of(page: str) -> str:
-    return page.partition(credit_truth.BEGIN)[2].partition(credit_truth.END)[0]
-
-
 def require_all_tables(tables: str) -> None:
     """Every estimator and control by every policy in every environment."""
     num_environments = len(credit_truth.ENVIRONMENTS)
@@ -36,22 +32,18 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
 
 
 def test_the_page_judges_every_estimator_by_every_policy() -> None:
-    require_all_tables(tables_of(PAGE.read_text("utf-8")))
+    require_all_tables(credit_truth.PART.read(PAGE))
 
 
 def test_the_command_of_the_page_writes_its_tables_between_the_marks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{credit_truth.BEGIN}\nold\n{credit_truth.END}\nafter\n", "utf-8")
+    page.write_text("<!-- tables: begin -->\nold\n<!-- tables: end -->\n", "utf-8")
 
     run(monkeypatch, str(page), "--groups", "2", "--shuffles", "3", "--pairs", "8")
 
-    text = page.read_text("utf-8")
-    assert text.startswith("before\n")
-    assert text.endswith("after\n")
-    assert "\nold\n" not in text
-    require_all_tables(tables_of(text))
+    require_all_tables(credit_truth.PART.read(page))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +52,7 @@ def test_the_command_of_the_page_writes_its_tables_between_the_marks(
         (["--groups", "1"], "--groups must be at least 2, got 1"),
         (["--shuffles", "0"], "--shuffles must be at least 1, got 0"),
         (["--pairs", "0"], "--pairs must be at least 1, got 0"),
-        ([__file__], "must have a line"),
+        ([str(PAGE.with_name("glossary.md"))], "must have a line"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_anything_is_played(

@@ -61,8 +61,7 @@ def _comment_of(file: Path) -> str:
 def test_the_table_of_the_guide_is_that_of_the_files_today() -> None:
     table = published_settings.table_of_differences(PUBLISHED)
 
-    written = GUIDE.read_text("utf-8").partition(published_settings.BEGIN)[2]
-    assert table == written.partition(published_settings.END)[0].strip(), (
+    assert table == published_settings.PART.read(GUIDE), (
         "write it anew: python benchmarks/published_settings.py "
         "docs/guides/matching_published_recipes.md"
     )

@@ -10,8 +10,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "gpus.md"
 def test_the_table_of_costs_is_that_of_the_estimate_today() -> None:
     table = recipe_costs.cost_table()
 
-    written = GUIDE.read_text("utf-8").partition(recipe_costs.BEGIN)[2]
-    assert table == written.partition(recipe_costs.END)[0].strip(), (
+    assert table == recipe_costs.PART.read(GUIDE), (
         "write it anew: python benchmarks/recipe_costs.py docs/guides/gpus.md"
     )
     assert len(table.splitlines()) == 2 + 2 * 6  # ScalingInter-RL's row is GRPO's

@@ -16,7 +16,7 @@ from longhaul_core.errors import QueryError
 from longhaul_core.sql_box.box import run_query
 from longhaul_core.sql_box.cookbook import Question, question, questions
 from longhaul_core.sql_box.cookbook.asking import ask_question
-from longhaul_core.sql_box.cookbook.guide import with_questions
+from longhaul_core.sql_box.cookbook.guide import PART, questions_markdown
 from longhaul_core.sql_box.limits import QueryLimits
 from longhaul_core.store import EpisodeRecord, StoreWriter, open_store
 from longhaul_core.store.packing import content_hash
@@ -760,5 +760,4 @@ def test_the_guide_has_the_question(each: Question) -> None:
 
 
 def test_the_guide_is_as_the_cookbook_has_it_now() -> None:
-    page = GUIDE.read_text("utf-8")
-    assert with_questions(page) == page
+    assert PART.read(GUIDE) == questions_markdown()

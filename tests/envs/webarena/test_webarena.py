@@ -1,8 +1,7 @@
 """WebArena on small sites of our own: what agents see and do, and how tasks are scored."""
 
-import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from longhaul_core.types import Split
 from longhaul_envs.webarena.environment import WebArena
 from longhaul_envs.webarena.tasks import source
 from web_sites import Site, running_site
-from webarena_tasks import TASKS, webarena_options
+from webarena_tasks import webarena_options
 
 pytestmark = pytest.mark.slow
 

@@ -12,6 +12,7 @@ from typing import Literal, get_args, get_origin
 import annotated_types
 from pydantic.fields import FieldInfo
 
+from longhaul_core.page_part import PagePart
 from longhaul_trainer.component_settings import BuiltInOrOwn
 from longhaul_trainer.config.calls import CallKind
 from longhaul_trainer.config.episodes import EnvironmentConfig, MixedEnvironmentConfig
@@ -21,8 +22,8 @@ from longhaul_trainer.config.section import Section
 from longhaul_trainer.config.toml import toml_value
 from longhaul_trainer.config.upstreams import UpstreamConfig
 
-BEGIN = "<!-- fields: written by longhaul_trainer.config.reference -->"
-END = "<!-- end of fields -->"
+PART = PagePart("fields")
+"""Of the guide."""
 
 TYPE_NAMES: dict[object, str] = {
     bool: "boolean",
@@ -48,13 +49,6 @@ def reference_markdown() -> str:
     parts += _sections(f"{UPSTREAMS}.NAME", UpstreamConfig)
     parts.append(_environments())
     return "\n\n".join(parts)
-
-
-def rewrite(guide: Path) -> None:
-    """Put the tables between the two marks of a guide."""
-    before, _, rest = guide.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    guide.write_text(f"{before}{BEGIN}\n{reference_markdown()}\n{END}{after}", encoding="utf-8")
 
 
 def _sections(name: str, section: type[Section]) -> list[str]:
@@ -141,4 +135,4 @@ def _default(field: FieldInfo) -> str:
 
 
 if __name__ == "__main__":
-    rewrite(Path(sys.argv[1]))
+    PART.write(Path(sys.argv[1]), reference_markdown())

@@ -3,32 +3,26 @@
 import sys
 from pathlib import Path
 
-from longhaul_core.sql_box.cookbook import questions
+from longhaul_core.page_part import PagePart
+from longhaul_core.sql_box.cookbook import Question, questions
 
-__all__ = ["with_questions"]
+__all__ = ["PART", "questions_markdown"]
 
-BEGIN, END = "<!-- questions -->", "<!-- end of questions -->"
+PART = PagePart("questions")
+"""Of the guide."""
 
 
-def with_questions(page: str) -> str:
-    """The page with the questions between its two marks as they are now."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    sections = [
-        f"### {each.question}\n\n"
-        f"`{each.name}`"
-        + (
-            f", with {', '.join(f'`{one.name}`' for one in each.parameters)}. "
-            if each.parameters
-            else ". "
-        )
-        + f"{each.note}\n\n```sql\n{each.sql}\n```\n"
-        for each in questions()
-    ]
-    body = "\n".join(section.replace(". \n", ".\n") for section in sections)
-    return f"{before}{BEGIN}\n\n{body}\n{END}{after}"
+def questions_markdown() -> str:
+    """A section for each question."""
+    return "\n".join(_section(question) for question in questions()).strip()
+
+
+def _section(question: Question) -> str:
+    names = ", ".join(f"`{one.name}`" for one in question.parameters)
+    about = f"`{question.name}`, with {names}." if names else f"`{question.name}`."
+    note = f" {question.note}" if question.note else ""
+    return f"### {question.question}\n\n{about}{note}\n\n```sql\n{question.sql}\n```\n"
 
 
 if __name__ == "__main__":
-    file = Path(sys.argv[1])
-    file.write_text(with_questions(file.read_text("utf-8")), "utf-8")
+    PART.write(Path(sys.argv[1]), questions_markdown())

@@ -122,13 +122,17 @@ class _Doors:
         scale = self._form.success_score if self._form.success_score > 1 else 1.0
         form = self._form
         cut = {form.truncated_field: result.truncated} if form.truncated_field else {}
-        return {
-            "reward": result.reward * scale,
-            self._form.score_field: round(seat.episode_return * scale, _SCORE_DIGITS),
-            self._form.done_field: result.terminated or result.truncated,
-            self._form.text_field: seen.pop("text"),
-            "info": None,
-        } | seen | cut
+        return (
+            {
+                "reward": result.reward * scale,
+                self._form.score_field: round(seat.episode_return * scale, _SCORE_DIGITS),
+                self._form.done_field: result.terminated or result.truncated,
+                self._form.text_field: seen.pop("text"),
+                "info": None,
+            }
+            | seen
+            | cut
+        )
 
     async def observation(self, request: Request) -> object:
         return self._shown(self._asking_seat(request).observation())["text"]
