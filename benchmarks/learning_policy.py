@@ -63,6 +63,7 @@ WORDS = (
     *map(str, range(2 * OPTIONS.room_size + 1)),
 )
 """The vocabulary, in the order of its ids."""
+UNKNOWN = "-"
 
 
 def warm_started(folder: Path) -> Path:
@@ -79,9 +80,9 @@ def warm_started(folder: Path) -> Path:
 
 
 def write_tokenizer(folder: Path) -> None:
-    """One token for each word."""
+    """One token for each word; of any other text that of `-`, which is no control token."""
     vocabulary = {word: number for number, word in enumerate(WORDS)}
-    tokenizer: Any = Tokenizer(WordLevel(vocab=vocabulary, unk_token=PAD))
+    tokenizer: Any = Tokenizer(WordLevel(vocab=vocabulary, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     special = [AddedToken(word, special=True, normalized=False) for word in WORDS[:3]]
     tokenizer.add_special_tokens(special)
@@ -91,7 +92,7 @@ def write_tokenizer(folder: Path) -> None:
         "bos_token": MESSAGE_START,
         "eos_token": MESSAGE_END,
         "pad_token": PAD,
-        "unk_token": PAD,
+        "unk_token": UNKNOWN,
         "clean_up_tokenization_spaces": False,
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")

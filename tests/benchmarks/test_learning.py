@@ -1,14 +1,18 @@
-"""The update of the learning benchmark, which reads a prompt that many rows share once."""
+"""The learning benchmark: a run of its plan, and its update, which reads a shared prompt once."""
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
+import learning
+import learning_policy
 import pytest
 import torch
 from learning_policy import WORDS
 from learning_run import Row, add_gradient
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from longhaul_core.audit import audit_run
 from longhaul_trainer.config.learning import LossConfig
 from longhaul_trainer.losses import ActionTokens, ppo_loss
 
@@ -76,3 +80,23 @@ def test_reading_a_shared_prompt_once_gives_the_gradient_of_reading_every_row(
     add_gradient(once, rows, LOSS, prompts_at_once=3)
     add_gradient_row_by_row(each, rows)
     torch.testing.assert_close(gradients(once), gradients(each), rtol=1e-4, atol=1e-6)
+
+
+def test_a_run_of_the_plan_is_trained_scored_and_audited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learning_policy, "WARM_START_UPDATES", 2)
+    for constant in ("NUM_TRAINING_STEPS", "WARMUP_TRAINING_STEPS", "VALIDATE_EVERY"):
+        monkeypatch.setattr(learning, constant, 1)
+    monkeypatch.setattr(learning, "NUM_PANEL_TASKS", 4)
+    learning_policy.warm_started(tmp_path)
+    trial = learning.Trial("gigpo", 1e-3, seed=0, tuning=False)
+
+    learning.train(tmp_path, trial)
+
+    run = learning.finished(tmp_path)[trial.name]
+    assert sorted(learning.read_curve(run, trial).success) == [0, 1]
+    with learning.opened(run.store) as session:
+        report = audit_run(session, run.run_id)
+    assert report.num_findings == 0
+    assert report.num_steps > 8
