@@ -2,6 +2,7 @@
 
 import resource
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -295,3 +296,34 @@ def test_a_sqlite_file_needs_no_role(sqlite_box: Box, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="it needs no role"):
         make_fenced_role(engine)
     engine.dispose()
+
+
+def started_by(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
+    """Have the box's process begin with a shell script, whose arguments are Python's."""
+    program = folder / "python"
+    program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+
+
+def test_the_time_of_a_statement_begins_when_its_process_has_started(
+    sqlite_box: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(box_module, "KILL_SECONDS", 1.0)
+    started_by(monkeypatch, tmp_path, f'sleep 2; exec "{sys.executable}" "$@"')
+
+    found = run_query(sqlite_box.url, "SELECT 1", limits=QueryLimits(seconds=0.1))
+
+    assert found.rows == ((1,),)
+
+
+def test_a_process_that_does_not_start_is_not_blamed_on_the_statement(
+    sqlite_box: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started_by(monkeypatch, tmp_path, "exec sleep 600")
+    monkeypatch.setattr(box_module, "START_SECONDS", 0.2)
+
+    with pytest.raises(QueryError, match=r"did not start within 0\.2 s") as caught:
+        run_query(sqlite_box.url, "SELECT 1")
+
+    assert caught.value.fence is None

@@ -125,7 +125,7 @@ def require_stopped(box: Box, fence: Fence, sql: str) -> None:
         with pytest.raises(QueryError) as caught:
             run_query(box.url, sql, limits=replace(LIMITS, seconds=seconds))
         assert caught.value.fence in {fence, hostile.ALSO.get(sql, fence)}, str(caught.value)
-    assert time.monotonic() - begun < LIMITS.seconds + START_SECONDS + KILL_SECONDS + 20
+    assert time.monotonic() - begun < LIMITS.seconds + START_SECONDS + KILL_SECONDS
     assert of_this_process() <= mine  # what earlier tests have left may be closed meanwhile
 
 

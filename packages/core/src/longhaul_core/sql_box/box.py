@@ -1,17 +1,19 @@
 """Runs one statement on a store, in a child process behind fences.
 
 Nothing of the statement runs in the caller's process, which keeps its deadline: the child is
-killed a second after its own fences should have ended the statement. The child gets the store's
+killed some seconds after its own fences should have ended the statement. The child gets the store's
 address on its standard input, so that no password is seen in the list of processes.
 """
 
+import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Collection, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -125,12 +127,13 @@ def _answer(request: dict[str, Any], limits: QueryLimits, *, kills: bool) -> lis
         stderr=subprocess.PIPE,
         env=_environment(),
         cwd="/",
-        text=True,
-        encoding="utf-8",
+        bufsize=0,  # so that what follows the first line is still in the pipe
     )
-    seconds = START_SECONDS + limits.seconds + KILL_SECONDS
     try:
-        output, problem = child.communicate(json.dumps(request), timeout=seconds if kills else None)
+        first = _first_line(child, request, within=START_SECONDS if kills else None)
+        output, problem = child.communicate(
+            timeout=limits.seconds + KILL_SECONDS if kills else None
+        )
     except subprocess.TimeoutExpired as error:
         raise QueryError(
             f"no answer within {limits.seconds:g} s, and the statement did not stop by itself: its "
@@ -142,8 +145,44 @@ def _answer(request: dict[str, Any], limits: QueryLimits, *, kills: bool) -> lis
             child.kill()
         child.communicate()
     if child.returncode != 0:
-        raise _ended(child.returncode, problem, limits)
-    return [line for line in output.split("\n") if line]  # a text may hold other ends of lines
+        raise _ended(child.returncode, problem.decode("utf-8", "replace"), limits)
+    # A text may hold other ends of lines.
+    return [line for line in (first + output).decode("utf-8").split("\n") if line]
+
+
+def _first_line(
+    child: subprocess.Popen[bytes], request: dict[str, Any], *, within: float | None
+) -> bytes:
+    """Give the child its request, and wait until its statement begins, or is refused.
+
+    Raises:
+        QueryError: The child took too long to start; nothing is known of the statement.
+    """
+    assert child.stdin is not None
+    assert child.stdout is not None
+    was_late = threading.Event()
+
+    def give_up() -> None:
+        was_late.set()
+        child.kill()
+
+    timer = threading.Timer(within or 0, give_up)
+    if within is not None:
+        timer.start()
+    try:
+        to_child = io.BufferedWriter(cast("io.RawIOBase", child.stdin))
+        with suppress(BrokenPipeError), to_child:
+            to_child.write(json.dumps(request).encode())
+        child.stdin = None  # `communicate` would write there
+        line = child.stdout.readline()
+    finally:
+        timer.cancel()
+    if was_late.is_set():
+        raise QueryError(
+            f"the process of the statement did not start within {within:g} s, as on a machine that "
+            "is busy; the statement was not tried: try again"
+        )
+    return line
 
 
 def _environment() -> dict[str, str]:
@@ -158,8 +197,6 @@ def _environment() -> dict[str, str]:
 
 def _ended(code: int, problem: str, limits: QueryLimits) -> QueryError:
     """Why a child that wrote no end ended: a limit of the system, or a defect."""
-    import signal
-
     fences = {signal.SIGXCPU: Fence.CPU, signal.SIGALRM: Fence.ALARM, signal.SIGXFSZ: Fence.FILES}
     if -code in fences:
         return QueryError(
@@ -185,6 +222,8 @@ def _read(lines: list[str], sql: str, limits: QueryLimits, where: str) -> QueryR
         match message:
             case {"row": row}:
                 rows.append(tuple(_cell(value) for value in row))
+            case {"begun": _}:
+                continue
             case {"columns": names}:
                 columns = tuple(names)
             case {"error": error}:

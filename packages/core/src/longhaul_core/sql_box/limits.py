@@ -6,10 +6,10 @@ from enum import StrEnum
 __all__ = ["HARMFUL_FUNCTIONS", "KILL_SECONDS", "START_SECONDS", "Fence", "QueryLimits"]
 
 MIB = 2**20
-KILL_SECONDS = 1.0
-"""After the deadline the caller kills the process."""
-START_SECONDS = 4.0
-"""What the process has besides, to start and to connect on a busy machine."""
+KILL_SECONDS = 5.0
+"""After the deadline the caller kills the process; what the fences within it have to end it."""
+START_SECONDS = 60.0
+"""What the process has before, to start and to connect on a busy machine."""
 
 HARMFUL_FUNCTIONS = (
     "^(set_config|pg_sleep.*|pg_(try_)?advisory.*|pg_notify|pg_(cancel|terminate)_backend"
@@ -30,9 +30,9 @@ class Fence(StrEnum):
     DEADLINE = "deadline"
     """SQLite's progress handler; on PostgreSQL the watchdog, which cancels."""
     KILL = "kill"
-    """The process is killed a second after the deadline."""
+    """The process is killed `KILL_SECONDS` after the deadline, from the statement's start on."""
     ALARM = "alarm"
-    """The process ends by itself two seconds later, though who started it is dead."""
+    """The process ends by itself a second later, though who started it is dead."""
     CPU = "cpu"
     """RLIMIT_CPU of the process."""
     MEMORY = "memory"

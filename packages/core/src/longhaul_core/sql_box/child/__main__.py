@@ -4,6 +4,8 @@ import math
 import resource
 import signal
 import sys
+import time
+from collections.abc import Callable
 
 from longhaul_core.sql_box.child.answers import Answer, Refused, refuse
 from longhaul_core.sql_box.child.request import Request
@@ -19,25 +21,36 @@ def main() -> None:
     request = Request.read(sys.stdin.read())
     limits = request.limits
     if request.has(Fence.ALARM):
-        signal.alarm(math.ceil(START_SECONDS + limits.seconds + KILL_SECONDS) + 1)
-    if request.has(Fence.CPU):
-        seconds = math.ceil(START_SECONDS + limits.seconds + KILL_SECONDS) + 1
-        resource.setrlimit(
-            resource.RLIMIT_CPU, (seconds, seconds + 1)
-        )  # the signal that can be told first
+        signal.setitimer(signal.ITIMER_REAL, START_SECONDS)
     if request.has(Fence.MEMORY):
         resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
-    answer_request(request)
+    answer_request(request, begins=lambda: _limit_time(request))
 
 
-def answer_request(request: Request) -> None:
-    """Write the answer, within every fence but those that the process is."""
+def _limit_time(request: Request) -> None:
+    """End this process a second after its caller should have, and by the processor's time too."""
+    seconds = request.limits.seconds + KILL_SECONDS + 1
+    if request.has(Fence.ALARM):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+    if request.has(Fence.CPU):
+        last = math.ceil(time.process_time() + seconds)
+        resource.setrlimit(resource.RLIMIT_CPU, (last, last + 1))  # the signal can be told first
+
+
+def answer_request(request: Request, *, begins: Callable[[], None] | None = None) -> None:
+    """Write the answer, within every fence but those that the process is.
+
+    Args:
+        request: The statement, and where it runs.
+        begins: Is called when the statement begins.
+    """
     limits = request.limits
     answer = Answer(
         max_rows=limits.rows if request.has(Fence.ROWS) else math.inf,
         max_bytes=limits.num_bytes if request.has(Fence.BYTES) else math.inf,
+        begins=begins,
     )
     try:
         if len(request.sql) > limits.sql_characters and request.has(Fence.SQL_LENGTH):

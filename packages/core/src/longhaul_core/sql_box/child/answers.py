@@ -3,7 +3,7 @@
 import datetime
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import cast
 
@@ -27,10 +27,27 @@ class Refused(Exception):
 class Answer:
     """Writes rows as they come, until there are enough."""
 
-    def __init__(self, *, max_rows: float, max_bytes: float) -> None:
+    def __init__(
+        self, *, max_rows: float, max_bytes: float, begins: Callable[[], None] | None = None
+    ) -> None:
+        """Nothing is written yet.
+
+        Args:
+            max_rows: No more are written.
+            max_bytes: Of all rows.
+            begins: Is called when the statement begins.
+        """
         self._max_rows, self._max_bytes = max_rows, max_bytes
+        self._begins = begins
         self._rows = self._bytes = 0
         self.truncated: Fence | None = None
+
+    def begin(self) -> None:
+        """The store is open, and the statement begins now: its time is counted from here."""
+        if self._begins is not None:
+            self._begins()
+        _line({"begun": True})
+        sys.stdout.flush()
 
     def columns(self, names: Sequence[str]) -> None:
         """What each row holds."""

@@ -95,6 +95,7 @@ def run(request: Request, answer: Answer) -> float:
                 connection.execute("BEGIN READ ONLY")
             else:
                 connection.execute("BEGIN")
+            answer.begin()
             begun = time.monotonic()
             with _watchdog(connection, request, stopped):
                 _answer(connection, request, answer)

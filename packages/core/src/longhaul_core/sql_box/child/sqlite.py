@@ -43,6 +43,7 @@ def run(request: Request, answer: Answer) -> float:
     """
     connection = _connect(request)
     stopped: list[tuple[Fence, str]] = []
+    answer.begin()
     deadline = time.monotonic() + request.limits.seconds
     _fence(connection, request, deadline, stopped)
     begun = time.monotonic()
