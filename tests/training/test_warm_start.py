@@ -17,6 +17,7 @@ WARM = (
     "num_training_steps=2",
     "checkpoint.every=2",
     "warm_start.demonstrations=40",
+    "warm_start.noise=0.2",
     'warm_start.settings=["num_training_steps=4", "validation.num_tasks=0"]',
     "imitation.new_model_layers=2",
     "model.path=new",
@@ -45,6 +46,17 @@ def test_reinforcement_goes_on_from_what_imitated_the_experts(trained: Launched)
     assert configs[1]["model"]["path"] == str(trained.folder / "new")
     assert configs[2]["model"]["path"] == str(trained.folder / "runs" / imitation / "model")
     assert configs[2]["warm_start"]["demonstrations"] == 0
+
+
+def test_chance_acts_in_a_share_of_the_experts_steps(trained: Launched) -> None:
+    acted = dict(
+        trained.query(
+            "SELECT model, count(*) FROM call_detail JOIN episodes ON episodes.id = episode_id "
+            "WHERE run_id LIKE '%-experts-%' GROUP BY model"
+        )
+    )
+
+    assert 0.1 < acted["random"] / (acted["random"] + acted["expert"]) < 0.3
 
 
 def test_the_new_model_has_learned_before_it_is_reinforced(trained: Launched) -> None:

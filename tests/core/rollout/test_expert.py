@@ -13,12 +13,15 @@ from longhaul_core.errors import PolicyFailure
 from longhaul_core.gym import GymEnvironmentSpec, ProcessPool, thread_environments
 from longhaul_core.memory import PromptTemplate, WindowMemory
 from longhaul_core.rollout import (
+    ChanceActing,
     EpisodeLimits,
     EpisodeOutcome,
     EpisodeSpec,
     ExpertActing,
+    NoisyExpert,
     run_episode,
 )
+from longhaul_core.rollout.chance import CHANCE
 from longhaul_core.rollout.expert import EXPERT, reply_for
 from longhaul_core.types import FailedEpisode, FailureCause, Split, Trajectory
 from longhaul_envs.sources import environment_source
@@ -30,7 +33,11 @@ TAGS = ActionParser()
 
 
 async def demonstrated(
-    pool: ProcessPool | None = None, *, horizon: int = 20, seconds: float = 30.0
+    pool: ProcessPool | None = None,
+    *,
+    horizon: int = 20,
+    seconds: float = 30.0,
+    noise: float = 0.0,
 ) -> EpisodeOutcome:
     task = environment_source(NUMBER_LINE).tasks(Split.TRAIN)[3]
     expert = ExpertActing(
@@ -40,7 +47,9 @@ async def demonstrated(
         make_agent(
             build_memory=lambda: WindowMemory(size=1, template=PromptTemplate(instruction="Now."))
         ),
-        acting=expert,
+        acting=NoisyExpert(
+            expert=expert, chance=ChanceActing(parser=TAGS, seed=1), noise=noise, seed=1
+        ),
         parser=TAGS,
     )
     return await run_episode(
@@ -67,6 +76,24 @@ def test_an_expert_plays_with_the_prompts_of_the_runs_memory() -> None:
     first, second = (step.calls[0].messages[-1].text for step in outcome.steps[:2])
     assert outcome.steps[0].observation.text in second  # the window shows the step before
     assert first != second
+
+
+@pytest.mark.parametrize("noise", [0.5, 1.0])
+def test_chance_acts_in_a_share_of_the_steps_and_the_expert_goes_on_from_there(
+    noise: float,
+) -> None:
+    outcome = asyncio.run(demonstrated(horizon=40, noise=noise))
+
+    assert isinstance(outcome, Trajectory)
+    models = [step.calls[0].model for step in outcome.steps]
+    assert set(models) == ({EXPERT, CHANCE} if noise < 1 else {CHANCE})
+    assert all(step.action_valid for step in outcome.steps)
+    again = asyncio.run(demonstrated(horizon=40, noise=noise))
+    assert isinstance(again, Trajectory)
+    assert [step.action for step in again.steps] == [step.action for step in outcome.steps]
+    if noise < 1:
+        assert outcome.success
+        assert len({step.action for step in outcome.steps}) > 1
 
 
 def test_an_expert_in_a_worker_process_plays_the_same_episode() -> None:

@@ -20,6 +20,7 @@ from longhaul_core.rollout import (
     EpisodeOutcome,
     EpisodeSpec,
     ExpertActing,
+    NoisyExpert,
     Responder,
     build_acting,
     run_episode,
@@ -223,6 +224,17 @@ class _Unasked(EnvironmentPlayer):
 class ExpertPlayer(_Unasked):
     """Plays environments as their own experts would. A `Player`."""
 
+    def __init__(
+        self,
+        run: RunConfig,
+        *,
+        descriptions: Mapping[str, EnvironmentDescription],
+        noise: float = 0.0,
+    ) -> None:
+        """See `EnvironmentPlayer`; `noise` is the share of steps in which chance acts instead."""
+        super().__init__(run, descriptions=descriptions)
+        self._noise = noise
+
     def _parts(
         self, spec: EpisodeSpec, phase: Phase, limits: EpisodeLimits
     ) -> tuple[Agent, EnvironmentFactory]:
@@ -233,7 +245,13 @@ class ExpertPlayer(_Unasked):
             parser=agent.parser,
             seconds=limits.step_deadline_seconds,
         )
-        return replace(agent, acting=expert), expert.make_environment
+        noisy = NoisyExpert(
+            expert=expert,
+            chance=ChanceActing(parser=agent.parser, seed=spec.seed),
+            noise=self._noise,
+            seed=spec.seed,
+        )
+        return replace(agent, acting=noisy), expert.make_environment
 
 
 class ChancePlayer(_Unasked):

@@ -3,7 +3,7 @@
 from longhaul_core.rollout.acting import ACTINGS, PlanThenAct, SingleCall, build_acting
 from longhaul_core.rollout.agent import Acting, Agent, Responder
 from longhaul_core.rollout.branch import Branch, require_branchable, take_up
-from longhaul_core.rollout.chance import ChanceActing
+from longhaul_core.rollout.chance import ChanceActing, NoisyExpert
 from longhaul_core.rollout.conversations import ChatPrompt
 from longhaul_core.rollout.driver import EnvironmentDriver, driven
 from longhaul_core.rollout.expert import ExpertActing
@@ -36,6 +36,8 @@ __all__ = [
     "EpisodeSession",
     "EpisodeSpec",
     "ExpertActing",
+    "NoisyExpert",
+    "NoisyExpert",
     "PlanThenAct",
     "RecordedEnvironment",
     "RecordedReplies",

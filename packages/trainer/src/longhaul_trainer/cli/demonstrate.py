@@ -24,6 +24,10 @@ def demonstrate(
     split: Annotated[
         Literal["train", "validation", "test"], typer.Option(help="Which tasks.")
     ] = "train",
+    noise: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="Share of the steps in which chance acts instead."),
+    ] = 0.0,
     name: Annotated[
         str | None,
         typer.Option(
@@ -39,7 +43,8 @@ def demonstrate(
     words = list(further or [])
     if name is not None or not any(word.startswith("name=") for word in words):
         words.append(f"name={name or 'experts'}")
-    shown = played_by_experts(read_description(file, words), split=Split(split), num_tasks=tasks)
+    config = read_description(file, words)
+    shown = played_by_experts(config, split=Split(split), num_tasks=tasks, noise=noise)
     console_of("stdout").print(
         f"imitate them by `trainer imitate {file} --from {shown.run.run_id}`"
     )
@@ -58,8 +63,14 @@ class Shown(NamedTuple):
     num_planned: int
 
 
-def played_by_experts(config: RunConfig, *, split: Split, num_tasks: int) -> Shown:
+def played_by_experts(config: RunConfig, *, split: Split, num_tasks: int, noise: float) -> Shown:
     """Have experts play some tasks of each environment, and say how it went.
+
+    Args:
+        config: The run whose prompts and action form they get.
+        split: Which tasks.
+        num_tasks: Of each environment.
+        noise: Share of the steps in which chance acts instead, in [0, 1].
 
     Raises:
         ConfigError: There is an environment without an expert, or one that none could answer.
@@ -78,7 +89,12 @@ def played_by_experts(config: RunConfig, *, split: Split, num_tasks: int) -> Sho
     def work(config: RunConfig, run: RunDirectory) -> RunOutcome:
         nonlocal num_planned
         outcome, results, num_planned = run_demonstration(
-            config, run, split=split, num_tasks=num_tasks, console=console_of("stderr")
+            config,
+            run,
+            split=split,
+            num_tasks=num_tasks,
+            noise=noise,
+            console=console_of("stderr"),
         )
         played.extend(results)
         return outcome

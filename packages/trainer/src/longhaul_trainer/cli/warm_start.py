@@ -50,6 +50,7 @@ def train_from_experts(
         config.model_copy(update={"name": f"{name}-experts"}),
         split=Split.TRAIN,
         num_tasks=config.warm_start.demonstrations,
+        noise=config.warm_start.noise,
     )
     if shown.outcome.status != "finished":
         raise typer.Exit(EXIT_CODE_OF_STATUS[shown.outcome.status])

@@ -103,6 +103,9 @@ class WarmStartConfig(Section):
 
     demonstrations: int = Field(default=0, ge=0)
     """Training tasks of each environment that experts play; 0: `model.path` is trained as it is."""
+    noise: float = Field(default=0.0, ge=0, le=1)
+    """Share of the steps in which chance acts instead of the expert. It is imitated like the rest:
+    the model is less sure, and reinforcement learning has more to choose from."""
     settings: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """What the imitation has other than this file, as on the command line, e.g.
     `["num_training_steps=20", "optimizer.learning_rate=2e-3"]`."""

@@ -79,7 +79,13 @@ def _problems(entry: MixedEnvironmentConfig) -> list[str]:
 
 
 def run_demonstration(
-    config: RunConfig, run: RunDirectory, *, split: Split, num_tasks: int, console: Console
+    config: RunConfig,
+    run: RunDirectory,
+    *,
+    split: Split,
+    num_tasks: int,
+    noise: float = 0.0,
+    console: Console,
 ) -> tuple[RunOutcome, list[Played], int]:
     """Have experts play some tasks of a split once each, and store the episodes.
 
@@ -89,6 +95,7 @@ def run_demonstration(
         split: Which tasks.
         num_tasks: Of each environment; in the order in which a training with the same seed meets
             them. All, where there are fewer.
+        noise: Share of the steps in which chance acts instead, in [0, 1].
         console: For the progress.
 
     Returns:
@@ -122,7 +129,9 @@ def run_demonstration(
     )
     played = PlayedRun(config, run, plan)
     outcome = asyncio.run(
-        played.play(lambda: ExpertPlayer(config, descriptions=descriptions_of(config)), console)
+        played.play(
+            lambda: ExpertPlayer(config, descriptions=descriptions_of(config), noise=noise), console
+        )
     )
     return outcome, played.results, len(tasks)
 
