@@ -51,7 +51,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 import aiohttp
 import psutil
@@ -242,6 +242,11 @@ class Server:
         times = self.of.cpu_times()
         return times.user + times.system
 
+    def exact_cpu_seconds(self) -> float:
+        """The same of its threads that live, to the nanosecond."""
+        spent = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
+        return sum(int(each.read_text().split()[0]) for each in spent) / 1e9
+
     def ask(self, line: str) -> str:
         """Its answer to a line."""
         assert self.process.stdin is not None
@@ -430,14 +435,23 @@ NUM_LARGE = 3
 NUM_MESSAGES = 100_000
 
 
-async def waits(server: Server) -> tuple[list[float], list[float], set[int]]:
-    """Seconds that short calls take, alone and beside large bodies, whose answers' status is last.
+class Wait(NamedTuple):
+    """How long a call took."""
+
+    seconds: float
+    cpu_seconds: float
+    """Processor time that the gateway, all threads, took meanwhile: what the call would have taken
+    on a machine that is not busy with other work."""
+
+
+async def waits(server: Server) -> tuple[list[Wait], list[Wait], set[int]]:
+    """Short calls, alone and beside large bodies, and the status of the answers to these.
 
     The large bodies come one after the other.
     """
     (base, headers), large = places_of(server)(), places_of(server)()
-    alone: list[float] = []
-    beside: list[float] = []
+    alone: list[Wait] = []
+    beside: list[Wait] = []
     statuses: set[int] = set()
     bodies = [
         json.dumps(
@@ -454,13 +468,13 @@ async def waits(server: Server) -> tuple[list[float], list[float], set[int]]:
     gc.freeze()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
 
-        async def call(found: list[float]) -> None:
+        async def call(found: list[Wait]) -> None:
             body = {"model": "auto", "messages": [{"role": "user", "content": "Which way?"}]}
-            began = time.perf_counter()
+            began, before = time.perf_counter(), server.exact_cpu_seconds()
             async with http.post(f"{base}/chat/completions", json=body, headers=headers) as answer:
                 assert answer.status == 200, await answer.text()
                 await answer.read()
-            found.append(time.perf_counter() - began)
+            found.append(Wait(time.perf_counter() - began, server.exact_cpu_seconds() - before))
 
         async def send_large() -> None:
             for body in bodies:
@@ -483,13 +497,14 @@ def large() -> None:
     """Print how long other calls wait while the gateway is sent bodies of 100,000 messages."""
     with started("gateway-local", "") as ours:
         alone, beside, statuses = asyncio.run(waits(ours))
-    for name, found in (("alone", alone), (f"beside {NUM_MESSAGES:,} messages", beside)):
-        found.sort()
-        print(
-            f"a short call {name}: median {1e3 * statistics.median(found):.1f} ms, "
-            f"99th percentile {1e3 * found[int(0.99 * len(found))]:.1f} ms, "
-            f"longest {1e3 * found[-1]:.1f} ms of {len(found)}"
-        )
+    for name, calls in (("alone", alone), (f"beside {NUM_MESSAGES:,} messages", beside)):
+        for kind, found in zip(("time", "CPU time"), zip(*calls, strict=True), strict=True):
+            ordered = sorted(found)
+            print(
+                f"{kind} of a short call {name}: median {1e3 * statistics.median(ordered):.1f} ms, "
+                f"99th percentile {1e3 * ordered[int(0.99 * len(ordered))]:.1f} ms, "
+                f"longest {1e3 * ordered[-1]:.1f} ms of {len(ordered)}"
+            )
     print(f"answers to the large bodies: {sorted(statuses)}")
 
 
