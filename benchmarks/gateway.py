@@ -22,7 +22,12 @@ Conversations have 8 turns, whose prompts have about 4,000 tokens on average; a 
 prompt of that length. The gateway's process reports its own processor time and memory. It runs on
 uvloop, as the actors of Ray do that play a run's episodes on GPUs.
 
-    uv run python benchmarks/gateway.py [--seconds 10] [--part throughput|streams|store|memory]
+*large* is how long other calls wait while the gateway is sent bodies of 100,000 messages. With
+`--against`, the gateway of another commit is measured in the same run, by turns, and the last lines
+are the ratios.
+
+    uv run python benchmarks/gateway.py [--seconds 10]
+        [--part throughput|streams|store|memory|large] [--against COMMIT]
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -46,7 +51,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 import aiohttp
 import psutil
@@ -77,6 +82,7 @@ from longhaul_trainer.gateway.server import Gateway
 from longhaul_trainer.rendering.renderer import ChatTemplateRenderer, load_renderer
 from store_samples import make_record, run_started
 
+ROOT = Path(__file__).parents[1]
 NUM_TURNS = 8
 NUM_CLIENTS = 16
 # The gateway
@@ -179,7 +185,7 @@ _NUMBERS = count()
 
 def opened(gateway: Gateway, responder: Responder) -> tuple[EpisodeSession, OpenEpisode]:
     """An episode without a limit that matters."""
-    limits = EpisodeLimits(horizon=1_000_000, max_prompt_tokens=1_000_000)
+    limits = EpisodeLimits(horizon=1_000_000, max_prompt_tokens=32_000)
     spec = EpisodeSpec(task=TASK, seed=next(_NUMBERS))
     session = EpisodeSession(spec, limits=limits, responder=responder)
     rules = CallRules(trains=True)
@@ -236,6 +242,11 @@ class Server:
         times = self.of.cpu_times()
         return times.user + times.system
 
+    def exact_cpu_seconds(self) -> float:
+        """The same of its threads that live, to the nanosecond."""
+        spent = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
+        return sum(int(each.read_text().split()[0]) for each in spent) / 1e9
+
     def ask(self, line: str) -> str:
         """Its answer to a line."""
         assert self.process.stdin is not None
@@ -246,15 +257,19 @@ class Server:
 
 
 @contextmanager
-def started(role: str, *arguments: str) -> Generator[Server]:
-    """A process: a stand-in, or this file as the gateway."""
-    here = Path(__file__).parent
+def started(role: str, *arguments: str, root: Path = ROOT) -> Generator[Server]:
+    """A process: a stand-in, or this file as the gateway; of the checkout `root`."""
+    here = root / "benchmarks"
     if role.startswith("gateway"):
         command = [str(here / "gateway.py"), "--role", role, *arguments]
     else:
         command = [str(here / "gateway_stand_ins.py"), role, *arguments]
     process = subprocess.Popen(
-        [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, *command],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(str(one) for one in sources_of(root))},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     try:
@@ -368,6 +383,129 @@ def throughput(seconds: float) -> None:
                     f"{load.num_tokens / load.num_calls:8.0f}",
                     flush=True,
                 )
+
+
+def sources_of(root: Path) -> list[Path]:
+    """What a process of a checkout imports this project's packages from."""
+    return sorted(root.glob("packages/*/src"))
+
+
+def ratios(commit: str, seconds: float) -> None:
+    """Print processor time a call of this gateway and of another commit's, and their ratios.
+
+    The least of three turns counts, which is disturbed least.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        archive = subprocess.run(
+            ["git", "archive", commit, "packages", "benchmarks", "tests"],
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+        ).stdout
+        subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
+        with (
+            started("engine") as there,
+            started("gateway", there.address) as ours,
+            started("gateway", there.address, root=Path(folder)) as before,
+        ):
+            for kind, num_turns in (("conversations", NUM_TURNS), ("fresh prompts", 1)):
+                found: dict[str, list[float]] = {"here": [], commit: []}
+                for turn in range(4):
+                    for name, server in (("here", ours), (commit, before)):
+                        load = Load(
+                            seconds=seconds if turn else 1,
+                            places=places_of(server),
+                            num_turns=num_turns,
+                        )
+                        began = server.cpu_seconds()
+                        asyncio.run(load.run())
+                        if turn:
+                            cpu = server.cpu_seconds() - began
+                            found[name].append(1e3 * cpu / load.num_calls)
+                least = {name: min(each) for name, each in found.items()}
+                said = ", ".join(f"{name} {each:.2f}" for name, each in least.items())
+                print(
+                    f"CPU ms a call, {kind}: {said}; calls per CPU second, ratio "
+                    f"{least[commit] / least['here']:.2f}",
+                    flush=True,
+                )
+
+
+NUM_LARGE = 3
+NUM_MESSAGES = 100_000
+
+
+class Wait(NamedTuple):
+    """How long a call took."""
+
+    seconds: float
+    cpu_seconds: float
+    """Processor time that the gateway, all threads, took meanwhile: what the call would have taken
+    on a machine that is not busy with other work."""
+
+
+async def waits(server: Server) -> tuple[list[Wait], list[Wait], set[int]]:
+    """Short calls, alone and beside large bodies, and the status of the answers to these.
+
+    The large bodies come one after the other.
+    """
+    (base, headers), large = places_of(server)(), places_of(server)()
+    alone: list[Wait] = []
+    beside: list[Wait] = []
+    statuses: set[int] = set()
+    bodies = [
+        json.dumps(
+            {
+                "model": "auto",
+                "messages": [
+                    {"role": "user", "content": f"{number} {place}"}
+                    for place in range(NUM_MESSAGES)
+                ],
+            }
+        ).encode()
+        for number in range(NUM_LARGE)
+    ]
+    gc.freeze()
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+
+        async def call(found: list[Wait]) -> None:
+            body = {"model": "auto", "messages": [{"role": "user", "content": "Which way?"}]}
+            began, before = time.perf_counter(), server.exact_cpu_seconds()
+            async with http.post(f"{base}/chat/completions", json=body, headers=headers) as answer:
+                assert answer.status == 200, await answer.text()
+                await answer.read()
+            found.append(Wait(time.perf_counter() - began, server.exact_cpu_seconds() - before))
+
+        async def send_large() -> None:
+            for body in bodies:
+                url = f"{large[0]}/chat/completions"
+                sent = {**large[1], "Content-Type": "application/json"}
+                async with http.post(url, data=body, headers=sent) as answer:
+                    statuses.add(answer.status)
+                    await answer.read()
+
+        for _ in range(200):
+            await call(alone)
+        sending = asyncio.create_task(send_large())
+        while not sending.done():
+            await call(beside)
+        await sending
+    return alone, beside, statuses
+
+
+def large() -> None:
+    """Print how long other calls wait while the gateway is sent bodies of 100,000 messages."""
+    with started("gateway-local", "") as ours:
+        alone, beside, statuses = asyncio.run(waits(ours))
+    for name, calls in (("alone", alone), (f"beside {NUM_MESSAGES:,} messages", beside)):
+        for kind, found in zip(("time", "CPU time"), zip(*calls, strict=True), strict=True):
+            ordered = sorted(found)
+            print(
+                f"{kind} of a short call {name}: median {1e3 * statistics.median(ordered):.1f} ms, "
+                f"99th percentile {1e3 * ordered[int(0.99 * len(ordered))]:.1f} ms, "
+                f"longest {1e3 * ordered[-1]:.1f} ms of {len(ordered)}"
+            )
+    print(f"answers to the large bodies: {sorted(statuses)}")
 
 
 async def first_tokens(
@@ -563,7 +701,8 @@ def main() -> None:
     """Measure, or serve in one of the roles."""
     parser = argparse.ArgumentParser(description="Measure the gateway.")
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--part", choices=["throughput", "streams", "store", "memory"])
+    parser.add_argument("--part", choices=["throughput", "streams", "store", "memory", "large"])
+    parser.add_argument("--against", help="a commit whose gateway is measured as well")
     parser.add_argument("--role")
     parser.add_argument("engine", nargs="?", default="")
     arguments = parser.parse_args()
@@ -577,6 +716,9 @@ def main() -> None:
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory() as folder:
         write_renderer(Path(folder))
+        if arguments.against:
+            ratios(arguments.against, arguments.seconds)
+            return
         if arguments.part in {None, "throughput"}:
             throughput(arguments.seconds)
         if arguments.part in {None, "streams"}:
@@ -585,6 +727,8 @@ def main() -> None:
             asyncio.run(store())
         if arguments.part in {None, "memory"}:
             asyncio.run(memory())
+        if arguments.part in {None, "large"}:
+            large()
 
 
 if __name__ == "__main__":

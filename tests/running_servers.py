@@ -21,16 +21,22 @@ def running(
     app: ASGIApp, *, websockets: Literal["none", "websockets-sansio"] = "none"
 ) -> Generator[str]:
     """The address of a server of `app`, which ends with the block."""
-    listening = socket.create_server(("127.0.0.1", 0))  # clients may connect from here on
-    server = uvicorn.Server(
-        uvicorn.Config(
-            cast("Any", app),  # uvicorn has types of its own
-            log_config=None,
-            access_log=False,
-            ws=websockets,
-            timeout_graceful_shutdown=1,
-        )
+    config = uvicorn.Config(
+        cast("Any", app),  # uvicorn has types of its own
+        log_config=None,
+        access_log=False,
+        ws=websockets,
+        timeout_graceful_shutdown=1,
     )
+    with running_as(config) as address:
+        yield address
+
+
+@contextmanager
+def running_as(config: uvicorn.Config) -> Generator[str]:
+    """The address of a server of these settings, which ends with the block."""
+    listening = socket.create_server(("127.0.0.1", 0))  # clients may connect from here on
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     try:

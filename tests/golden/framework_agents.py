@@ -61,6 +61,8 @@ class Framework:
     replies: tuple[str, ...] = WRITES
     has_tools: bool = True
     """Whether each of its calls offers tools."""
+    commit: str = ""
+    """Of a program that is no package: its repository is in the folder `package` there."""
     environment: str = ""
     """Folder of its virtual environment, if it is not the package's name."""
 
@@ -84,13 +86,88 @@ write_file(file.path, file.text)
 
 
 def _instructor(mode: str, client: str, reply: str) -> Framework:
-    made = {"openai": "openai(openai.OpenAI()", "anthropic": "anthropic(anthropic.Anthropic()"}
+    made = {
+        "openai": "openai(openai.OpenAI()",
+        "anthropic": "anthropic(anthropic.Anthropic()",
+        "google.genai": "genai(google.genai.Client()",
+    }
     program = _INSTRUCTOR.format(mode=mode, client=made[client])
+    if client == "google.genai":  # which counts its tokens in its own way
+        program = program.replace('"auto"', '"gemini-2.5-flash"').replace("max_tokens=500, ", "")
     return Framework(
         package="instructor",
         program=f"import {client}\n{TOOL}{MODEL}{program}",
         replies=(reply,),
         has_tools="<call>" in reply,
+    )
+
+
+_MANY = """\
+from collections.abc import Iterable
+
+import {module}
+import instructor
+
+client = instructor.from_{client}, mode=instructor.Mode.{mode})
+for file in client.chat.completions.create(
+    model="auto", response_model=Iterable[File], max_tokens=500,
+    messages=[{{"role": "user", "content": TASK}}],
+):
+    write_file(file.path, file.text)
+"""
+
+
+def _instructor_of_many(mode: str, module: str, client: str) -> Framework:
+    program = _MANY.format(mode=mode, module=module, client=client)
+    return Framework(
+        package="instructor",
+        program=f"{TOOL}{MODEL}{program}",
+        replies=(call("File", **FILE),),
+    )
+
+
+_AGENT_LIGHTNING = """\
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, f"{{sys.prefix}}/agent-lightning/examples/{folder}")
+os.environ.update(QUESTION="What is 2 + 2?", {answer}="4")
+{before}
+from {module} import {agent}
+
+asyncio.run({agent}().run())
+Path("greeting.txt").write_text("hello\\n")  # it has come to its end
+"""
+_BYTE_TOKENIZER = """\
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+letters = {letter: byte for byte, letter in bytes_to_unicode().items()}
+tokenizer = Tokenizer(models.BPE(vocab=letters, merges=[]))
+tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+tokenizer.decoder = decoders.ByteLevel()
+PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained("tokenizer")
+os.environ["GSM8K_MODEL"] = "tokenizer"
+"""
+"""The program makes its prompt's tokens, with the model's tokenizer; that of tests has bytes."""
+
+
+def _agent_lightning(
+    folder: str, module: str, agent: str, *, answer: str, replies: tuple[str, ...], before: str = ""
+) -> Framework:
+    program = _AGENT_LIGHTNING.format(
+        folder=folder, module=module, agent=agent, answer=answer, before=before
+    )
+    return Framework(
+        package="agent-lightning",
+        commit="c632d8dd",
+        environment="agentlightning",
+        program=program,
+        replies=replies,
+        has_tools=False,
     )
 
 
@@ -252,6 +329,73 @@ for file in client.chat.completions.create(
         "ANTHROPIC_TOOLS", "anthropic", call("File", **FILE)
     ),
     "Instructor, ANTHROPIC_JSON": _instructor("ANTHROPIC_JSON", "anthropic", JSON),
+    "Instructor, ANTHROPIC_REASONING_TOOLS": _instructor(
+        "ANTHROPIC_REASONING_TOOLS", "anthropic", call("File", **FILE)
+    ),
+    "Instructor, ANTHROPIC_PARALLEL_TOOLS": _instructor_of_many(
+        "ANTHROPIC_PARALLEL_TOOLS", "anthropic", "anthropic(anthropic.Anthropic()"
+    ),
+    "Instructor, FUNCTIONS": _instructor("FUNCTIONS", "openai", call("File", **FILE)),
+    "Instructor, JSON_O1": _instructor("JSON_O1", "openai", JSON),
+    "Instructor, RESPONSES_TOOLS": _instructor("RESPONSES_TOOLS", "openai", call("File", **FILE)),
+    "Instructor, RESPONSES_TOOLS_WITH_INBUILT_TOOLS": _instructor(
+        "RESPONSES_TOOLS_WITH_INBUILT_TOOLS", "openai", call("File", **FILE)
+    ),
+    "Instructor, GENAI_TOOLS": _instructor(  # which refuses a text beside a call
+        "GENAI_TOOLS", "google.genai", call("File", **FILE).replace("I greet. ", "")
+    ),
+    "Instructor, GENAI_STRUCTURED_OUTPUTS": _instructor(
+        "GENAI_STRUCTURED_OUTPUTS", "google.genai", JSON
+    ),
+    "Anthropic, tool search": Framework(
+        package="anthropic",
+        environment="instructor",
+        program=TOOL
+        + """\
+import anthropic
+
+client = anthropic.Anthropic()
+fields = {"path": {"type": "string"}, "text": {"type": "string"}}
+tools = [
+    {"type": "tool_search_tool_regex_20251119", "name": "tool_search_tool_regex"},
+    {
+        "name": "write_file", "description": "Write a text into a file.", "defer_loading": True,
+        "input_schema": {"type": "object", "properties": fields},
+    },
+]
+messages = [{"role": "user", "content": TASK}]
+settings = {"model": "auto", "max_tokens": 500, "betas": ["advanced-tool-use-2025-11-20"]}
+reply = client.beta.messages.create(messages=messages, tools=tools, **settings)
+(called,) = [block for block in reply.content if block.type == "tool_use"]
+result = {"type": "tool_result", "tool_use_id": called.id, "content": write_file(**called.input)}
+messages += [
+    {"role": "assistant", "content": reply.content}, {"role": "user", "content": [result]}
+]
+client.beta.messages.create(messages=messages, tools=tools, **settings)
+""",
+    ),
+    "agent-lightning, calc_x": _agent_lightning(
+        "calc_x",
+        "calc_agent",
+        "Agent",
+        answer="RESULT",
+        replies=(call("calculate", expression="2+2"), "It is \x02done. ### ANSWER: 4 ###"),
+    ),
+    "agent-lightning, gsm8k, ChatAgent": _agent_lightning(
+        "gsm8k",
+        "gsm8k_agent",
+        "ChatAgent",
+        answer="ANSWER",
+        replies=("It is \x02done. ### ANSWER: 4 ###",),
+    ),
+    "agent-lightning, gsm8k, CompletionAgent": _agent_lightning(
+        "gsm8k",
+        "gsm8k_agent",
+        "CompletionAgent",
+        answer="ANSWER",
+        before=_BYTE_TOKENIZER,
+        replies=("It is \x02done. ### ANSWER: 4 ###",),
+    ),
     "CrewAI": Framework(
         package="crewai",
         program=TOOL

@@ -181,6 +181,14 @@ async def played(
     return asked, script.replied
 
 
+def path_of(path: str) -> str:
+    """A path within the episode's address, or one of agent-lightning's, which name the episode."""
+    if path.startswith("/e/"):
+        return "/" + path.split("/", 3)[3]
+    _, kind, part, _, rest = path.split("/", 4)
+    return f"/{kind}/{part}/EPISODE/{rest}"
+
+
 def recorded(agent: Agent, *, program: str = "", folder_of_python: str = "") -> dict[str, object]:
     """All that an agent asked and was replied.
 
@@ -221,7 +229,7 @@ def recorded(agent: Agent, *, program: str = "", folder_of_python: str = "") -> 
         query = scope["query_string"].decode()
         requests.append(
             {
-                "path": "/" + scope["path"].split("/", 3)[3] + (f"?{query}" if query else ""),
+                "path": path_of(scope["path"]) + (f"?{query}" if query else ""),
                 "headers": {key: headers[key] for key in KEPT_HEADERS if key in headers},
                 "body": plain(json.loads(bytes(body))),
             }

@@ -1,6 +1,7 @@
 """Writes `framework_requests.json.gz`: what agents in others' frameworks asked of the gateway.
 
     uv venv FOLDER/langchain; uv pip install --python FOLDER/langchain/bin/python langgraph …
+    git clone https://github.com/microsoft/agent-lightning FOLDER/agentlightning/agent-lightning
     uv run python tests/golden/make_framework_requests.py FOLDER [AGENT …]
 
 Each of `framework_agents.py` is played as `make_agent_requests.py` plays command-line agents, by
@@ -26,6 +27,8 @@ def played(framework: Framework, folder: Path) -> dict[str, object]:
         command="python agent.py", replies=framework.replies, has_tools=framework.has_tools
     )
     asked = recorded(agent, program=framework.program, folder_of_python=str(python))
+    if framework.commit:
+        return {"version": framework.commit, **asked}
     say = f"import importlib.metadata as m; print(m.version({framework.package!r}))"
     said = subprocess.run(
         (str(python / "python"), "-c", say), capture_output=True, check=True, text=True

@@ -15,10 +15,14 @@ import pytest
 from sqlalchemy import text
 
 from apps.conftest import SampleStore
-from longhaul_api.main import main
+from longhaul_api.app import create_app
+from longhaul_api.main import main, server_config
+from longhaul_api.settings import ApiSettings
 from longhaul_core.store.schema import VERSION_TABLE
-from longhaul_core.store.session import open_store
+from longhaul_core.store.session import open_store, read_only_engine
 from ports import free_port
+from running_servers import running_as
+from slow_clients import HALF_A_HEADER, last_words
 
 
 def test_a_missing_store_is_exit_code_4(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -50,6 +54,13 @@ def test_an_open_address_without_a_token_is_exit_code_2(
 ) -> None:
     assert main(["--store", sample.url, "--host", "0.0.0.0"]) == 2
     assert "--token" in capfd.readouterr().err
+
+
+def test_a_client_that_sends_no_whole_header_is_closed(sample: SampleStore) -> None:
+    settings = ApiSettings(header_seconds=0.2)
+    app = create_app(read_only_engine(sample.url), settings)
+    with running_as(server_config(app, settings)) as address:
+        assert last_words(address, sent=HALF_A_HEADER).startswith(b"HTTP/1.1 408 ")
 
 
 @pytest.mark.parametrize(("options", "niceness"), [((), 10), (("--nice", "3"), 3)])

@@ -23,6 +23,7 @@ from longhaul_envs.server.served import EnvironmentToServe
 from longhaul_envs.server.settings import ServerSettings
 from longhaul_envs.textcraft.tasks import source as textcraft_source
 from ports import free_port
+from slow_clients import HALF_A_HEADER, last_words
 
 SOURCE: GymSource = textcraft_source({"depth": 2})
 TASK = SOURCE.tasks(Split.TEST)[0]
@@ -44,9 +45,19 @@ def server(
         "limits": {"num_workers": 1},
     }
     with running_server(
-        textcraft, folder=tmp_path_factory.mktemp("dialects"), settings={"dialects": ports}
+        textcraft,
+        folder=tmp_path_factory.mktemp("dialects"),
+        settings={"dialects": ports, "header_seconds": 2.0},
     ) as running:
         yield running
+
+
+@pytest.mark.parametrize("door", ["its own", "agentgym", "openenv", "ors"])
+def test_a_client_that_sends_no_whole_header_is_closed(
+    server: RunningServer, ports: dict[str, int], door: str
+) -> None:
+    address = f"http://127.0.0.1:{ports[door]}" if door in ports else server.address
+    assert last_words(address, sent=HALF_A_HEADER).startswith(b"HTTP/1.1 408 ")
 
 
 @pytest.fixture(scope="module")

@@ -675,6 +675,20 @@ def test_a_prompt_that_is_too_long_truncates_unless_the_program_shortens_it(stag
     stage.played(program, max_prompt_tokens=100)
 
 
+def test_more_messages_than_tokens_are_refused_before_they_are_looked_through(stage: Stage) -> None:
+    async def program(one: Played) -> None:
+        refused = await one.chat(*(["x"] * 101))
+        assert refused.status_code == 400
+        assert refused.json()["error"]["code"] == "context_length_exceeded"
+        assert "prompt of 101 messages, " in refused.json()["error"]["message"]
+        assert isinstance(one.episode.limit, TokensSpent)
+
+        assert (await one.chat("short")).status_code == 200
+        assert len(one.end().steps) == 1
+
+    stage.played(program, max_prompt_tokens=100)
+
+
 def test_messages_that_are_too_long_to_be_kept_are_a_limit_as_well(stage: Stage) -> None:
     async def program(one: Played) -> None:
         refused = await one.chat("x" * 51)

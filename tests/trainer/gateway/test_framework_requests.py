@@ -42,15 +42,22 @@ def test_a_recorded_framework_plays_its_episode_and_the_guide_says_how(
     overridden: dict[str, None] = {}
 
     async def program(one: Played) -> tuple[list[str], int]:
-        for request, reply in zip(recorded["requests"], replies, strict=True):
-            answer = await one.http.post(
-                request["path"], headers=request["headers"], json=request["body"]
-            )
+        rest = list(replies)
+        for request in recorded["requests"]:
+            path = request["path"]
+            if "/EPISODE/" in path:  # of agent-lightning, whose addresses name the episode
+                path = one.gateway.address + path.replace("EPISODE", one.episode.door.id)
+            answer = await one.http.post(path, headers=request["headers"], json=request["body"])
             assert answer.status_code == 200, answer.text
+            if path.endswith("/events"):
+                assert one.episode.reported.reward == request["body"]["data"]["value"] == 1.0
+                continue
+            reply = rest.pop(0)
             called = [mark for part, mark in CALLED.items() if part in request["path"]]
             assert any(mark in answer.text for mark in called) == ("<call>" in reply)
             header = answer.headers.get(OVERRIDDEN_HEADER, "")
             overridden.update({part.partition("=")[0]: None for part in header.split(", ") if part})
+        assert not rest
         await one.episode.close()
 
         calls = [call for step in one.end().steps for call in step.calls]

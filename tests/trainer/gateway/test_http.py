@@ -409,6 +409,38 @@ def test_a_body_may_be_packed() -> None:
     assert body_of(Client(text)) == body_of(zipped(gzip.compress(text))) == {"a": "ä" * 100}
 
 
+SHORT = {"role": "user", "content": [{"type": "text", "text": "ä"}], "number": 1.5, "none": None}
+LARGE = {
+    "many": [SHORT] * 10_000,
+    "one": [{"content": [{"text": str(number)} for number in range(30_000)]}, SHORT],
+    "deep": [[[[["x"] * 100_000]]]],
+    "long": "\\n" * 300_000,
+}
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_large_body_is_read_in_parts_as_a_whole(indent: int | None) -> None:
+    text = "\n " + json.dumps({"model": "m", **LARGE}, indent=indent)
+
+    assert body_of(Client(text.encode()), max_bytes=10_000_000) == json.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ('"many": [{"a": 1}, {"a" 1}]', "no JSON"),
+        ('"many": [{"a": "\\x"}]', "no JSON"),
+        ('"many": [1, 2', "no JSON"),
+        ('"many": ' + "[" * 101 + "]" * 101, "nested deeper than 100 levels"),
+    ],
+)
+def test_what_is_wrong_in_a_part_of_a_large_body_is_said(fault: str, said: str) -> None:
+    text = f'{{"large": {json.dumps(LARGE["many"])}, {fault}}}'
+
+    with pytest.raises(ApiError, match=said):
+        body_of(Client(text.encode()), max_bytes=10_000_000)
+
+
 @pytest.mark.parametrize(
     ("num_bytes", "encoding"), [(1_000, None), (262_144, None), (262_145, None), (1_000, "gzip")]
 )

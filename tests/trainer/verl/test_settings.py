@@ -349,6 +349,21 @@ def test_what_a_run_says_reaches_verl_under_its_name() -> None:
     assert {name: value(config, name) for name in expected} == expected
 
 
+def test_no_prompt_is_read_in_parts_on_a_cpu() -> None:
+    """The engine would end: vLLM turns the random numbers of a request with a seed back."""
+    run = small_run(
+        rollout={"max_prompt_tokens": 48_000, "max_reply_tokens": 24},
+        optimizer={"micro_batch_tokens": 49_000},
+    )
+
+    on_cpu, on_gpu = (settings_of(run, device=device) for device in ("cpu", "gpu"))
+
+    assert value(on_cpu, f"{ROLLOUT}.enable_chunked_prefill") is False
+    assert value(on_cpu, f"{ROLLOUT}.max_num_batched_tokens") == 48_024
+    assert value(on_gpu, f"{ROLLOUT}.enable_chunked_prefill") is True
+    assert value(on_gpu, f"{ROLLOUT}.max_num_batched_tokens") == 4096
+
+
 def test_an_engine_that_spans_workers_is_refused_on_a_cpu() -> None:
     run = RunConfig.model_validate(
         {

@@ -10,15 +10,18 @@ import sys
 from collections.abc import Sequence
 
 import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from longhaul_api.app import create_app
 from longhaul_api.settings import ApiSettings
 from longhaul_core.errors import ConfigError, LonghaulError, MachineError, StoreError
+from longhaul_core.header_limit import HeadersInTime
 from longhaul_core.serving import address_of, bound_socket
 from longhaul_core.sql_box.stores import sql_store
 from longhaul_core.store.session import read_only_engine
 
-__all__ = ["NICENESS", "main"]
+__all__ = ["NICENESS", "main", "server_config"]
 
 EXIT_CODES: dict[type[LonghaulError], int] = {ConfigError: 2, MachineError: 3, StoreError: 4}
 
@@ -30,6 +33,10 @@ SECONDS_TO_END = 2
 SECONDS_IDLE = 75
 """Until a connection is closed. Clients give theirs up sooner (httpx after 5 s): where the server
 is first, a request that is on its way meets a reset."""
+
+
+class _Protocol(HeadersInTime, HttpToolsProtocol):
+    pass
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,20 +69,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with bound_socket(settings.host, settings.port) as listener:
             os.nice(options.nice)  # threads and processes of answers, which come later, inherit it
             sys.stderr.write(f"Longhaul API on {address_of(listener)}\n")
-            config = uvicorn.Config(
-                app,
-                log_level="warning",
-                server_header=False,
-                timeout_graceful_shutdown=SECONDS_TO_END,  # who follows a run would stay for ever
-                timeout_keep_alive=SECONDS_IDLE,
-            )
-            uvicorn.Server(config).run(sockets=[listener])
+            uvicorn.Server(server_config(app, settings)).run(sockets=[listener])
     except LonghaulError as error:
         sys.stderr.write(f"api: {error}\n")
         return EXIT_CODES[type(error)]
     except KeyboardInterrupt:
         pass
     return 0
+
+
+def server_config(app: FastAPI, settings: ApiSettings) -> uvicorn.Config:
+    """How uvicorn serves the API."""
+    return uvicorn.Config(
+        app,
+        http=_Protocol.within(settings.header_seconds),
+        log_level="warning",
+        server_header=False,
+        timeout_graceful_shutdown=SECONDS_TO_END,  # who follows a run would stay for ever
+        timeout_keep_alive=SECONDS_IDLE,
+    )
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -49,6 +49,8 @@ class ServerSettings:
     required."""
     extra_hosts: tuple[str, ...] = ()
     """Names the server may be called by, besides its address and this machine's names."""
+    header_seconds: float = 30.0
+    """How long a client may take for the headers of a request; its connection is closed then."""
 
     def address_problems(self) -> list[str]:
         """Everything that is wrong with address and tokens, for people; empty if nothing."""

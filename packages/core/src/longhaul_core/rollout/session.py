@@ -25,6 +25,7 @@ from longhaul_core.errors import (
     EpisodeError,
     MemoryFailure,
     RendererFailure,
+    TokensSpent,
     attributed_to,
     message_of,
 )
@@ -332,6 +333,19 @@ class EpisodeSession:
         described = replace(step.observation, anchor_state=anchor_state)
         self.require_readable(described)
         step.observation = described
+
+    def require_few_messages(self, prompt: ChatPrompt) -> None:
+        """Refuse a chat that is too long whatever its messages say, before it is looked through.
+
+        Raises:
+            TokensSpent: It has more messages than a prompt may have tokens.
+        """
+        num_messages, limit = len(prompt.messages), self._limits.max_prompt_tokens
+        if num_messages > limit:
+            raise TokensSpent(
+                f"prompt of {num_messages} messages, each of a token or more, exceeds "
+                f"max_prompt_tokens = {limit}"
+            )
 
     def new_messages(self, prompt: ChatPrompt) -> tuple[Message, ...]:
         """The messages that came since the call that a prompt goes on from; all, if from none."""

@@ -12,6 +12,8 @@ from typing import Any, Protocol, cast
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from longhaul_core.header_limit import HeadersInTime
+
 __all__ = ["Content", "StepProtocol", "Steps"]
 
 _LARGEST_BYTES = 2**15
@@ -33,7 +35,7 @@ class Steps(Protocol):
         ...
 
 
-class StepProtocol(HttpToolsProtocol):
+class StepProtocol(HeadersInTime, HttpToolsProtocol):
     """One connection."""
 
     _held: RequestResponseCycle | None = None

@@ -79,7 +79,7 @@ async def serve(
     with bound_socket(settings.host, settings.port) as listener:
         config = uvicorn.Config(
             create_app(table, settings, metrics),
-            http=StepProtocol,
+            http=StepProtocol.within(settings.header_seconds),
             log_level="warning",
             access_log=False,
             server_header=False,
@@ -97,7 +97,7 @@ async def serve(
                 one.fleet.start()
             starting = asyncio.create_task(_all_started(table))
             tasks.append(starting)
-            async with open_doors(doors):
+            async with open_doors(doors, header_seconds=settings.header_seconds):
                 await asyncio.wait({listening, starting}, return_when=asyncio.FIRST_COMPLETED)
                 if starting.done():
                     starting.result()

@@ -83,7 +83,7 @@ class EngineConfig(Section):
     max_sequences: int = Field(default=64, ge=1)
     """Replies sampled at once."""
     max_batched_tokens: int = Field(default=4096, ge=1)
-    """Tokens in one pass of the engine."""
+    """Tokens in one pass of the engine; on a CPU at least those of the longest prompt and reply."""
     memory_gib: float = Field(default=2.0, gt=0)
     """Key-value cache, in GiB; on a CPU."""
     gpu_memory_utilization: float = Field(default=0.5, gt=0, le=1)

@@ -734,6 +734,8 @@ class OpenEpisode:
         if not own and self._newest_step is not None:
             return self._newest_step, False
         if isinstance(prompt, ChatPrompt):
+            if renderer is not None:
+                self._session.require_few_messages(prompt)
             observation = _observation(self._session.new_messages(prompt))
         elif isinstance(request.raw_prompt, str):
             observation = Observation(text=request.raw_prompt)
@@ -884,7 +886,11 @@ def _altered(request: ChatRequest) -> dict[str, object]:
 
 def _require_readable(request: ChatRequest, renderer: Renderer, *, name: str) -> None:
     """Refuse pictures for a model of text, which would answer blindly."""
-    num_pictures = sum(len(message.pictures) for message in request.messages)
+    num_pictures = sum(
+        len(message.pictures)
+        for message in request.messages
+        if not isinstance(message.content, str)
+    )
     if num_pictures and not (isinstance(renderer, PictureRenderer) and renderer.reads_pictures):
         raise ApiError(
             "unsupported",
@@ -972,8 +978,10 @@ def _observation(messages: Sequence[Message]) -> Observation:
     pictures: list[Picture] = []
     texts: list[str] = []
     for message in messages:
-        pictures += message.pictures
-        text = message.text
+        text = message.content
+        if not isinstance(text, str):  # most are, and there may be 100,000 of them
+            pictures += message.pictures
+            text = message.text
         if message.tool_calls:
             text = "\n".join(filter(None, (text, _as_json(message.tool_calls))))
         texts.append(text if len(messages) == 1 else f"{message.role}: {text}")

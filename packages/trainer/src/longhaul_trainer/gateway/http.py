@@ -38,6 +38,8 @@ __all__ = ["Answer", "Incoming", "error_response", "json_object", "respond"]
 _READ_AT_ONCE = 256 * 1024
 """Bytes of a body; a longer one is unpacked, parsed and read in a thread, since 10 MB of small
 objects take a second, in which no other stream would go on."""
+_LEVELS_IN_PARTS = 4
+"""Of a large body: itself, its messages, one of these, and the parts of its content."""
 
 Answer = Callable[[ChatRequest, Callable[[Delta], None] | None], Awaitable[ChatReply]]
 """Answers a request; the function that it gets, where the client reads a stream, is to be called on
@@ -133,10 +135,30 @@ async def json_object(body: bytes, *, encoding: str, max_bytes: int) -> dict[str
     return _parsed(body)
 
 
+def _decoded(text: bytes | msgspec.Raw, *, levels: int) -> object:
+    """The value of a JSON text, large objects and lists in parts.
+
+    msgspec lets no other thread run until it is done: half a second for a million messages.
+    """
+    if levels == 0 or memoryview(text).nbytes <= _READ_AT_ONCE:
+        return msgspec.json.decode(text)
+    try:
+        members = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        return {name: _decoded(one, levels=levels - 1) for name, one in members.items()}
+    except msgspec.ValidationError:  # no object
+        pass
+    try:
+        items = msgspec.json.decode(text, type=list[msgspec.Raw])
+        return [_decoded(one, levels=levels - 1) for one in items]
+    except msgspec.ValidationError:  # neither
+        pass
+    return msgspec.json.decode(text)
+
+
 def _parsed(body: bytes) -> dict[str, object]:
     """The JSON object that a body is."""
     try:
-        value = msgspec.json.decode(body)
+        value = _decoded(body, levels=_LEVELS_IN_PARTS)
     except (ValueError, RecursionError) as error:  # msgspec's errors are of ValueError
         raise ApiError("invalid_request", f"the body is no JSON: {error}") from error
     if not isinstance(value, dict):

@@ -6,7 +6,9 @@ from collections.abc import Generator, Mapping, Sequence
 
 import uvicorn
 from starlette.routing import BaseRoute
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from longhaul_core.header_limit import HeadersInTime
 from longhaul_core.rollout.agent import Responder
 from longhaul_core.rollout.session import EpisodeSession
 from longhaul_core.serving import address_of, bound_socket
@@ -14,7 +16,6 @@ from longhaul_core.types import Task
 from longhaul_trainer.gateway.app import Lobby, create_app
 from longhaul_trainer.gateway.doors import Door
 from longhaul_trainer.gateway.episode import CallRules, OpenEpisode
-from longhaul_trainer.gateway.protocol import with_header_limit
 from longhaul_trainer.gateway.settings import GatewaySettings
 from longhaul_trainer.gateway.upstream import Upstream
 
@@ -22,6 +23,10 @@ __all__ = ["Gateway"]
 
 _KEEP_ALIVE_SECONDS = 75
 """Longer than clients keep an idle connection."""
+
+
+class _Protocol(HeadersInTime, HttpToolsProtocol):
+    pass
 
 
 class Gateway:
@@ -73,7 +78,7 @@ class Gateway:
             date_header=False,
             lifespan="off",
             ws="none",
-            http=with_header_limit(self._settings.header_seconds),
+            http=_Protocol.within(self._settings.header_seconds),
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=max(1, round(self._settings.stop_seconds)),
         )

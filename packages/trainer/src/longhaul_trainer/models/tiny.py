@@ -124,6 +124,7 @@ def write_tiny_tool_model(
     tool: str = "move",
     argument: str = "direction",
     values: Sequence[str] = ("up", "down", "left", "right"),
+    context_tokens: int = SHAPE.context_tokens,
     seed: int = 0,
 ) -> None:
     """Write a model that calls a tool as a Hugging Face folder, weights in float32.
@@ -136,6 +137,7 @@ def write_tiny_tool_model(
         tool: Name of the tool that it calls.
         argument: The one that it gives.
         values: Of which it draws the argument, each a text.
+        context_tokens: Longest prompt and reply together.
         seed: Of the weights; the same seed gives the same file.
     """
     begin = f'{{"name": "{tool}", "arguments": {{"{argument}": "'
@@ -144,7 +146,12 @@ def write_tiny_tool_model(
     kept = tokens[: SHAPE.vocabulary_size]
     known, added = set(kept), [*TAGS, begin, *ends, DONE]
     vocabulary = [*kept, *added]
-    shape = replace(SHAPE, vocabulary_size=len(vocabulary), ties_embeddings=False)
+    shape = replace(
+        SHAPE,
+        vocabulary_size=len(vocabulary),
+        context_tokens=context_tokens,
+        ties_embeddings=False,
+    )
     write_config(folder, shape, dtype="float32")
     write_tokenizer(
         folder,

@@ -580,6 +580,13 @@ def _cpu(run: RunConfig) -> dict[str, Value]:
         "actor_rollout_ref.ref.use_torch_compile": False,
         "actor_rollout_ref.ref.fsdp_config.use_torch_compile": False,
         f"{sampler}.enforce_eager": True,
+        # Of a prompt that is read in parts vLLM turns back the random numbers of the request, which
+        # those of a CPU cannot do: the engine would end. So a pass holds a whole prompt.
+        f"{sampler}.enable_chunked_prefill": False,
+        f"{sampler}.max_num_batched_tokens": max(
+            run.engine.max_batched_tokens,
+            run.rollout.max_prompt_tokens + run.rollout.max_reply_tokens,
+        ),
         f"{sampler}.free_cache_engine": False,
         f"{sampler}.enable_sleep_mode": False,
         f"{sampler}.load_format": "safetensors",

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from longhaul_core.errors import ConfigError
+from longhaul_core.header_limit import HeadersInTime
 from longhaul_core.serving import bound_socket
 from longhaul_envs.extras import required
 from longhaul_envs.server.table import SessionTable
@@ -85,12 +87,17 @@ def doors_of(table: SessionTable, ports: Mapping[str, int]) -> list[Door]:
     return doors
 
 
+class _Protocol(HeadersInTime, HttpToolsProtocol):
+    pass
+
+
 @asynccontextmanager
-async def open_doors(doors: list[Door]) -> AsyncGenerator[None]:
+async def open_doors(doors: list[Door], *, header_seconds: float) -> AsyncGenerator[None]:
     """Listen on every door's port, on loopback alone, while the block runs.
 
     Args:
         doors: At most one for each port.
+        header_seconds: See `ServerSettings`.
     """
     with contextlib.ExitStack() as sockets:
         listeners = [
@@ -101,6 +108,7 @@ async def open_doors(doors: list[Door]) -> AsyncGenerator[None]:
             _Server(
                 uvicorn.Config(
                     door.app,
+                    http=_Protocol.within(header_seconds),
                     log_level="warning",
                     access_log=False,
                     server_header=False,

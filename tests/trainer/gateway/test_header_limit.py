@@ -2,31 +2,26 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from urllib.parse import urlsplit
 
 import pytest
 
 from gateways import Played, messages, playing, said
 from longhaul_trainer.gateway.settings import GatewaySettings
+from slow_clients import HALF_A_HEADER, last_words
 from trainer.gateway.test_episode import LetPolicy
 
 SETTINGS = GatewaySettings(header_seconds=0.2)
-HALF = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: a"
 WHOLE = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 
 async def until_closed(one: Played, *, sent: bytes) -> bytes:
     """What the gateway answers before it closes a connection."""
-    address = urlsplit(one.gateway.address)
-    reader, writer = await asyncio.open_connection(address.hostname, address.port)
-    writer.write(sent)
-    try:
-        return await asyncio.wait_for(reader.read(), 60)
-    finally:
-        writer.close()
+    return await asyncio.to_thread(last_words, one.gateway.address, sent=sent)
 
 
-@pytest.mark.parametrize("sent", [b"", b"POST", HALF], ids=["nothing", "a word", "half a header"])
+@pytest.mark.parametrize(
+    "sent", [b"", b"POST", HALF_A_HEADER], ids=["nothing", "a word", "half a header"]
+)
 def test_a_client_that_sends_no_whole_header_is_closed(sent: bytes) -> None:
     async def program() -> None:
         async with playing(settings=SETTINGS) as one:
@@ -38,7 +33,7 @@ def test_a_client_that_sends_no_whole_header_is_closed(sent: bytes) -> None:
 def test_so_is_one_whose_later_request_has_none() -> None:
     async def program() -> None:
         async with playing(settings=SETTINGS) as one:
-            answer = await until_closed(one, sent=WHOLE + HALF)
+            answer = await until_closed(one, sent=WHOLE + HALF_A_HEADER)
             assert answer.startswith(b"HTTP/1.1 200 ")
             assert answer.count(b"HTTP/1.1 408 ") == 1
 
@@ -52,7 +47,7 @@ def test_a_reply_that_takes_longer_is_not_cut() -> None:
         async with playing(policy, settings=SETTINGS) as one:
             asked = asyncio.create_task(one.chat("hi"))
             await policy.begun.acquire()
-            await until_closed(one, sent=HALF)  # so long has it taken
+            await until_closed(one, sent=HALF_A_HEADER)  # so long has it taken
             policy.let.set()
             assert said(await asked) == "whole"
 
@@ -65,7 +60,7 @@ def test_a_body_may_come_later_than_its_headers() -> None:
 
             async def body() -> AsyncGenerator[bytes]:
                 yield b'{"model": "auto", "messages": '
-                await until_closed(one, sent=HALF)
+                await until_closed(one, sent=HALF_A_HEADER)
                 yield str(messages("hi")).replace("'", '"').encode() + b"}"
 
             said(await one.http.post("/v1/chat/completions", content=body()))
