@@ -37,7 +37,6 @@ __all__ = [
     "EpisodeSpec",
     "ExpertActing",
     "NoisyExpert",
-    "NoisyExpert",
     "PlanThenAct",
     "RecordedEnvironment",
     "RecordedReplies",
