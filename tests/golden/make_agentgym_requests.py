@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from environment_server import running_server
 from longhaul_core.gym import GymEnvironmentSpec, GymSource
-from longhaul_core.types import Split
-from longhaul_envs.play import Policy, expert_policy, play
+from longhaul_core.types import Observation, Split
+from longhaul_envs.play import Policy, TextEnvironment, expert_policy, play
 from longhaul_envs.sources import environment_source
 from ports import free_port
 from web_sites import running_site
@@ -143,11 +143,14 @@ def recorded(
 def recorded_on_a_site() -> dict[str, Any]:
     """The same of WebArena's client, on the small site of the tests."""
     left = iter(BROWSED)
+
+    def browse(environment: TextEnvironment, observation: Observation) -> str | None:
+        del environment, observation
+        return next(left, None)
+
     with tempfile.TemporaryDirectory() as folder, running_site() as site:
         options = webarena_options(Path(folder), site.address)
-        play = recorded(
-            WEBARENA, "longhaul/WebArena-v0", options, policy=lambda *_: next(left, None)
-        )
+        play = recorded(WEBARENA, "longhaul/WebArena-v0", options, policy=browse)
         return json.loads(json.dumps(play | {"options": {}}).replace(site.address, SITE))
 
 
