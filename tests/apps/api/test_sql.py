@@ -1,14 +1,22 @@
 """`/sql` over HTTP: answers, refusals, and that a page of somebody else cannot ask."""
 
+import asyncio
+import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
+import anyio
+import httpx
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from apps.conftest import SampleStore
+from local_workers import until
 from longhaul_api.app import create_app
+from longhaul_api.routes import sql
 from longhaul_api.settings import ApiSettings
+from longhaul_core.sql_box.box import MOST_AT_ONCE, QueryResult
 from longhaul_core.store.session import read_only_engine
 
 
@@ -102,3 +110,39 @@ def test_without_a_role_for_it_it_says_what_to_do(sample: SampleStore) -> None:
         answer = api.post("/sql", json={"sql": "SELECT 1"})
     assert answer.status_code == 503
     assert "fence-role" in answer.json()["detail"]
+
+
+def test_statements_that_wait_hold_up_no_other_answer_and_are_refused_beyond_a_number(
+    sample: SampleStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on = threading.Event()
+    answer = QueryResult(columns=("n",), rows=((1,),), truncated=None, seconds=0.0, num_bytes=1)
+
+    def ask_slowly(*_: object, **__: object) -> QueryResult:
+        assert goes_on.wait(60)
+        return answer
+
+    monkeypatch.setattr(sql, "run_query", ask_slowly)
+
+    async def asked(app: FastAPI, most: int) -> list[int]:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+
+            async def ask() -> httpx.Response:
+                return await client.post("/sql", json={"sql": "SELECT 1"})
+
+            waiting = [asyncio.create_task(ask()) for _ in range(most)]
+            places: anyio.CapacityLimiter = app.state.sql_places
+            await until(lambda: places.statistics().tasks_waiting == sql.MOST_WAITING)
+            refused = await ask()
+            assert refused.status_code == 503
+            assert "4 statements run and 16 wait already" in refused.json()["detail"]
+            assert (await client.get("/sql/schema")).status_code == 200
+            goes_on.set()
+            return [(await one).status_code for one in waiting]
+
+    engine = read_only_engine(sample.url)
+    app = create_app(engine, ApiSettings(sql_store=sample.url))
+    most = MOST_AT_ONCE + sql.MOST_WAITING
+    assert asyncio.run(asked(app, most)) == [200] * most
+    engine.dispose()

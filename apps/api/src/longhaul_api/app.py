@@ -1,5 +1,6 @@
 """Builds the application. Nothing happens on import, and no route writes."""
 
+import anyio
 from fastapi import Depends, FastAPI
 from sqlalchemy import Engine
 from starlette.middleware.gzip import GZipMiddleware
@@ -27,6 +28,7 @@ from longhaul_api.routes import (
 )
 from longhaul_api.settings import ApiSettings
 from longhaul_api.strictness import refuse_unknown_parameters
+from longhaul_core.sql_box.box import MOST_AT_ONCE
 
 __all__ = ["create_app"]
 
@@ -71,6 +73,7 @@ def create_app(engine: Engine, settings: ApiSettings, *, compress: bool = True) 
     )
     app.state.engine = engine
     app.state.sql_store = settings.sql_store
+    app.state.sql_places = anyio.CapacityLimiter(MOST_AT_ONCE)
     app.state.code_version = code_version(CODE)  # an update may change the files later
     app.add_middleware(ETags)
     if compress:

@@ -4,13 +4,16 @@ They are there for callers on this machine, and for callers with the token. A se
 reach has a token always (`ApiSettings`), so that these two are all.
 """
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
+import anyio
+from anyio import to_thread
 from fastapi import APIRouter, Body, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from longhaul_core.errors import StoreError
-from longhaul_core.sql_box.box import QueryResult, run_query
+from longhaul_core.sql_box.box import MOST_AT_ONCE, QueryResult, run_query
 from longhaul_core.sql_box.cookbook import Question, question, questions
 from longhaul_core.sql_box.cookbook.asking import ask_question
 from longhaul_core.sql_box.files import json_cell
@@ -21,6 +24,8 @@ router = APIRouter(prefix="/sql", tags=["sql"])
 
 MOST_ROWS = 10_000
 MOST_SECONDS = 30.0
+MOST_WAITING = 16
+"""Statements, for one of `MOST_AT_ONCE` places."""
 
 
 class Statement(BaseModel):
@@ -73,10 +78,10 @@ class CookbookQuestion(BaseModel):
 
 
 @router.post("")
-def ask(request: Request, statement: Annotated[Statement, Body()]) -> Answer:
+async def ask(request: Request, statement: Annotated[Statement, Body()]) -> Answer:
     """Answer one SELECT over the documented tables and views. It can change nothing."""
-    limits = QueryLimits(rows=statement.rows, seconds=statement.seconds)
-    return answer_of(run_query(_store(request), statement.sql, limits=limits))
+    store, limits = _store(request), QueryLimits(rows=statement.rows, seconds=statement.seconds)
+    return await _answered(request, lambda: run_query(store, statement.sql, limits=limits))
 
 
 @router.get("/schema")
@@ -92,7 +97,7 @@ def cookbook() -> list[CookbookQuestion]:
 
 
 @router.get("/cookbook/{name}")
-def ask_cookbook(
+async def ask_cookbook(
     request: Request,
     name: Annotated[str, Path(description="Of a question in `/sql/cookbook`.")],
     parameters: Annotated[
@@ -107,7 +112,25 @@ def ask_cookbook(
         raise LookupError(str(error)) from error
     pairs = (one.partition("=") for one in parameters)
     values = {key: value for key, _, value in pairs}
-    return answer_of(ask_question(_store(request), asked, values, limits=QueryLimits(rows=rows)))
+    store, limits = _store(request), QueryLimits(rows=rows)
+    return await _answered(request, lambda: ask_question(store, asked, values, limits=limits))
+
+
+async def _answered(request: Request, ask: Callable[[], QueryResult]) -> Answer:
+    """What `ask` answers, in one of the few threads that run statements.
+
+    Who waits for one holds no other: those that answer everything else stay free.
+
+    Raises:
+        StoreError: As many wait as may.
+    """
+    places: anyio.CapacityLimiter = request.app.state.sql_places
+    if places.statistics().tasks_waiting >= MOST_WAITING:
+        raise StoreError(
+            f"{MOST_AT_ONCE} statements run and {MOST_WAITING} wait already, as many as may: try "
+            "again in a while"
+        )
+    return await to_thread.run_sync(lambda: answer_of(ask()), limiter=places)
 
 
 def answer_of(result: QueryResult) -> Answer:

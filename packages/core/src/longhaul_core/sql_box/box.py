@@ -29,11 +29,12 @@ from longhaul_core.sql_box.relations import column_names, relation_names
 from longhaul_core.store.addresses import describe_store, store_url
 from longhaul_core.store.session import read_only_address, read_only_engine
 
-__all__ = ["Cell", "QueryResult", "run_query"]
+__all__ = ["MOST_AT_ONCE", "Cell", "QueryResult", "run_query"]
 
 Cell: TypeAlias = bool | int | float | str | bytes | None
 
 MOST_AT_ONCE = 4
+"""Statements of this process."""
 WAIT_SECONDS = 10.0
 
 _places = threading.BoundedSemaphore(MOST_AT_ONCE)
