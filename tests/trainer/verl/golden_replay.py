@@ -555,15 +555,16 @@ class Beginning:
 
 
 def probe(model: Path) -> str:
-    """A hash of gradients of texts of many lengths: what this machine makes of the same sums.
+    """A hash of the processor, and of gradients of texts of many lengths: how it adds.
 
     None of our code is in it, so where it differs from the recorded one, so may every gradient.
-    Kernels cut sums by their length and by the processor's caches, so one length would not do.
+    Kernels cut sums by their length and by the processor's caches, so one length would not do; and
+    two machines once had the same gradients of all these texts, and others in three recorded steps.
     """
     plain: Any = AutoModelForCausalLM.from_pretrained(
         model, dtype=torch.float32, attn_implementation="sdpa"
     )
-    found = hashlib.sha256()
+    found = hashlib.sha256(processor().encode())
     for num_rows, length in ((2, 40), *((1, 7 * n) for n in range(1, 64, 3))):
         plain.zero_grad()
         tokens = (torch.arange(num_rows * length) % 80 + 17).reshape(num_rows, length)
@@ -571,6 +572,15 @@ def probe(model: Path) -> str:
         for parameter in plain.parameters():
             found.update(parameter.grad.numpy().tobytes())
     return found.hexdigest()
+
+
+def processor() -> str:
+    """Its model, its instructions and the sizes of its caches."""
+    described = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0]
+    kept = ("vendor_id", "cpu family", "model", "stepping", "cache size", "flags")
+    lines = [line for line in described.splitlines() if line.startswith(kept)]
+    caches = sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"))
+    return "\n".join(lines + [cache.read_text(encoding="utf-8").strip() for cache in caches])
 
 
 def main(folder: Path) -> None:

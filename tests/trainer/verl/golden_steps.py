@@ -105,6 +105,8 @@ class GoldenStep(TypedDict):
 
     inputs: Inputs
     outputs: Outputs
+    elsewhere: NotRequired[list[Outputs]]
+    """Metrics and gradients of other machines, whose `probe` did not tell them from this one."""
 
 
 def names() -> list[str]:

@@ -63,7 +63,9 @@ def test_losses_and_gradients_are_bit_for_bit_those_recorded(
     if found[name]["arithmetic"] != expected["arithmetic"]:
         pytest.skip("float32 sums of this machine's kernels differ from the recording machine's")
 
-    assert first_of([*differences(expected[part], found[name][part], place=part)]) == []
+    everywhere = [expected, *recorded[name].get("elsewhere", [])]
+    off = [[*differences(each[part], found[name][part], place=part)] for each in everywhere]
+    assert first_of(min(off, key=len)) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
