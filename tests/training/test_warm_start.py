@@ -52,7 +52,7 @@ def test_chance_acts_in_a_share_of_the_experts_steps(trained: Launched) -> None:
     acted = dict(
         trained.query(
             "SELECT model, count(*) FROM call_detail JOIN episodes ON episodes.id = episode_id "
-            "WHERE run_id LIKE '%-experts-%' GROUP BY model"
+            "WHERE episodes.run_id LIKE '%-experts-%' GROUP BY model"
         )
     )
 
