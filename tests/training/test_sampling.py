@@ -28,7 +28,6 @@ COMMON = (
     "sampling.dynamic=true",
 )
 OPTIONS = {
-    "surplus waits": ("trainer.max_staleness=1",),
     "stragglers are stopped": (
         "sampling.extra_tasks=2",
         "rollout.agent_loops=2",
