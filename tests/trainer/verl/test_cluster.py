@@ -69,6 +69,30 @@ def test_a_ray_that_does_not_start_is_an_error_that_says_what_to_do(
         pass
 
 
+def test_the_check_that_ended_ray_s_node_is_named_in_place_of_a_slow_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from longhaul_trainer.verl.cluster import connected
+
+    def refuse(**_: object) -> None:
+        (logs := tmp_path / "ray" / "session_latest" / "logs").mkdir(parents=True, exist_ok=True)
+        (logs / "raylet.err").write_text(
+            "[2026-11-29 11:31:15,601 C 13583 13583] (raylet) node_manager.cc:3576:  An unexpected "
+            "system state has occurred. Check failed: status.has_value() Timed out waiting for "
+            "file /tmp/metrics_agent_port_5cfa\n*** StackTrace Information ***\n"
+        )
+        raise Exception("The current node timed out during startup.")  # as Ray does
+
+    monkeypatch.setattr("ray.init", refuse)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+
+    with (
+        pytest.raises(MachineError, match=r"\(status.* waiting for file /tmp/metrics_agent_port"),
+        connected(load_config(CONFIGS / "smoke.toml"), device="cpu", python=None),
+    ):
+        pass
+
+
 def test_a_ray_that_is_too_slow_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     from longhaul_trainer.verl.cluster import connected
     from trainer.verl.local_ray import wait_for

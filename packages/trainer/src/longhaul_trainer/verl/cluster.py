@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 import shlex
 import signal
@@ -146,13 +147,25 @@ def _bring_up(device: Device, **options: Any) -> None:  # noqa: ANN401  Ray's ow
         for pid in set(descendants(os.getpid())) - there:  # they would stay until this one ends
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        reason = (str(error).strip().splitlines() or [repr(error)])[-1]
+        reason = _fatal_check() or (str(error).strip().splitlines() or [repr(error)])[-1]
         limits = ", ".join(f"{name}={os.environ.get(name, '30')}" for name in START_LIMITS)
         raise MachineError(
             f"Ray did not start on this machine ({reason}); if it was too slow, end what else "
             f"keeps its processors busy, or raise the limits of its start in seconds, {limits}; "
             f"Ray's logs are in ray/session_latest/logs of {os.environ['RAY_TMPDIR']}"
         ) from error
+
+
+def _fatal_check() -> str | None:
+    """Why Ray's node, if it did, ended itself: its log alone says it, and Ray that it was slow.
+
+    So ends each that waits 15 s for a port of its agents (ray-project/ray#65983).
+    """
+    log = Path(os.environ["RAY_TMPDIR"], "ray", "session_latest", "logs", "raylet.err")
+    with suppress(FileNotFoundError):
+        found = re.search(r"Check failed: (.+)", log.read_text(encoding="utf-8", errors="replace"))
+        return found and found[1].strip()
+    return None
 
 
 def _join(address: str, *, device: str) -> None:
