@@ -579,6 +579,10 @@ def test_boards_pictures_tools_and_steps_without_a_call_are_shown(
     expect(page.locator(".asks").first).to_contain_text("look")
     page.get_by_role("tab", name="judge").click()
     expect(page.locator(".step")).to_contain_text("No tokens recorded")
+    page.get_by_role("tab", name="remember").click()
+    fact = page.get_by_role("row")
+    expect(fact.filter(has_text="Its sampling")).to_contain_text("temperature 0.5, top_p 0.9")
+    expect(fact.filter(has_text="Overridden")).to_contain_text("tools.web_search, max_tokens")
     page.keyboard.press("End")
     expect(page.locator(".step")).to_contain_text("No model chose the action")
 

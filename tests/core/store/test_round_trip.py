@@ -218,6 +218,7 @@ def call_of(call: CallDetail) -> Call:
         "tool_calls",
         "conversation",
         "sampling",
+        "overridden",
         "cost_usd",
         "trained",
         "credit_share",

@@ -396,8 +396,7 @@ class Call:
     sampling: Sampling | None = None
     """How the reply was drawn, where that was not as the run says."""
     overridden: tuple[str, ...] = ()
-    """What its program asked for and did not get, by the names that the gateway's answer has; it is
-    counted in a metric, and not stored."""
+    """What its program asked for and did not get, by the names that the gateway's answer has."""
     cost_usd: float | None = None
     """What a hosted model charged for it, in US dollars; None where nobody knows."""
     trained: bool = True

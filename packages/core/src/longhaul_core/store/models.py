@@ -84,7 +84,7 @@ __all__ = [
     "ToolListRow",
 ]
 
-SCHEMA_VERSION = "6"
+SCHEMA_VERSION = "7"
 """One more with every change to a table or a view."""
 
 RunId = String(128)
@@ -501,6 +501,9 @@ class CallRow(Base):
     """How the reply was drawn, where that was not as the run says: `{"seed", "temperature",
     "top_p", "max_tokens", "stop", "altered"}`, `altered` with the JSON text of each setting under
     which the logprobs are not the policy's; null otherwise."""
+    overridden_json: Mapped[str | None]
+    """What its program asked for and did not get: a list of the names that the answer's header
+    `Longhaul-Overridden` has; null where there is none."""
     cost_usd: Mapped[float | None]
     """What a hosted model charged for it, in US dollars; null where nobody knows."""
     finish_reason: Mapped[str] = mapped_column(String(16))

@@ -281,6 +281,7 @@ def call_row(
         tool_calls_json=_tool_calls_json(call.tool_calls),
         tools_number=tools_number,
         sampling_json=None if call.sampling is None else _sampling_json(call.sampling, key),
+        overridden_json=_json(call.overridden) if call.overridden else None,
         **key,
         **counts,
     )

@@ -1223,6 +1223,7 @@ class Replay {
       cached == null || call.num_prompt_tokens == null ? null : ["Prompt cached", `${cached} of ${call.num_prompt_tokens}`, "", "Leading tokens that the engine had kept of earlier prompts"],
       call.cost_usd == null ? null : ["Cost", `$${call.cost_usd.toFixed(4)}`],
       drawn == null ? null : ["Its sampling", [`temperature ${drawn.temperature}`, `top_p ${drawn.top_p}`, `≤ ${drawn.max_tokens} tokens`, ...drawn.altered.map(([name, value]) => `${name} ${value}`)].join(", "), "", "Not as the run says"],
+      !texts?.overridden.length ? null : ["Overridden", texts.overridden.join(", "), "", "What the program asked for and did not get, by the names of the answer's header"],
       shared && call.advantage != null ? ["Credited by", later ? "the next step" : "this step", "", "Whose advantage it has a share of: the next step's prompt shows what a memory asked for"] : null,
       shared ? ["Share of the advantage", number(call.credit_share)] : null,
       shared ? ["Its advantage", signed(call.advantage), tone(call.advantage)] : null,

@@ -1,6 +1,5 @@
 """One episode with every step, and its pictures."""
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -35,6 +34,7 @@ from longhaul_core.store.queries.messages import (
     StoredPicture,
     pictures_of,
     sampling_of,
+    texts_of,
     tool_calls,
     tools_of,
     whole_messages,
@@ -113,6 +113,8 @@ class CallDetail(Answer):
     """What the reply asks for."""
     sampling: Sampling | None
     """How the reply was drawn, where that was not as the run says."""
+    overridden: tuple[str, ...]
+    """What its program asked for and did not get, by the names of the gateway's header."""
     cost_usd: float | None
     """What a hosted model charged for it, in US dollars; None where nobody knows."""
     finish_reason: str
@@ -263,7 +265,7 @@ def get_episode(session: Session, *, episode_id: str, tokens: bool = True) -> Ep
         task_data=task_data,
         seed=seed,
         final_observation=final_observation,
-        final_pictures=tuple(pictures[each] for each in _strings(final_pictures)),
+        final_pictures=tuple(pictures[each] for each in texts_of(final_pictures)),
         steps=_steps(session, episode_id, pictures=pictures, tokens=tokens),
         labels=tuple(
             replace(label, step_index=None if label.step_index == -1 else label.step_index)
@@ -329,9 +331,9 @@ def _observed(
     actions = row.admissible_actions_json
     return {
         "observation": row.text,
-        "pictures": tuple(pictures[each] for each in _strings(row.picture_hashes_json)),
+        "pictures": tuple(pictures[each] for each in texts_of(row.picture_hashes_json)),
         "anchor_state": row.anchor_state,
-        "admissible_actions": None if actions is None else tuple(_strings(actions)),
+        "admissible_actions": None if actions is None else texts_of(actions),
     }
 
 
@@ -391,6 +393,7 @@ def _calls(
                 tools=() if row.tools_number is None else tools[row.tools_number],
                 tool_calls=tool_calls(row.tool_calls_json),
                 sampling=sampling_of(row.sampling_json),
+                overridden=texts_of(row.overridden_json),
                 tokens=sampled,
             ),
         )
@@ -448,7 +451,3 @@ def _places(
         for field in fields(answer)
         if field.name not in given
     )
-
-
-def _strings(list_json: str | None) -> list[str]:
-    return [] if list_json is None else [str(each) for each in json.loads(list_json)]

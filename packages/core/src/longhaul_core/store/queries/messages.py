@@ -163,6 +163,11 @@ def sampling_of(sampling_json: str | None) -> Sampling | None:
     return Sampling(**drawn)
 
 
+def texts_of(list_json: str | None) -> tuple[str, ...]:
+    """A list of texts as the store keeps it; it keeps no empty one."""
+    return () if list_json is None else tuple(json.loads(list_json))
+
+
 def pictures_of(session: Session, episode_id: str) -> dict[str, StoredPicture]:
     """Those that the episode refers to, by hash."""
     rows = session.execute(

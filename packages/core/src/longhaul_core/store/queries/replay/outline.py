@@ -1,7 +1,6 @@
 """The numbers of an episode: all steps and calls in columns, without a prompt or a reply."""
 
 import hashlib
-import json
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
@@ -24,6 +23,7 @@ from longhaul_core.store.queries.episode_lists import (
     unknown_episode,
 )
 from longhaul_core.store.queries.episodes import LabelDetail
+from longhaul_core.store.queries.messages import texts_of
 
 __all__ = [
     "CallColumns",
@@ -139,7 +139,7 @@ def episode_outline(session: Session, *, episode_id: str) -> EpisodeOutline:
         raise unknown_episode(episode_id)
     version, task_seed, task_data, seed, trained_training_step, final_pictures = row[-6:]
     pictures = {
-        step_index: hashes(listed)
+        step_index: texts_of(listed)
         for step_index, listed in session.execute(
             select(ObservationRow.step_index, ObservationRow.picture_hashes_json).where(
                 ObservationRow.episode_id == episode_id,
@@ -172,7 +172,7 @@ def episode_outline(session: Session, *, episode_id: str) -> EpisodeOutline:
         task_data=task_data,
         seed=seed,
         trained_training_step=trained_training_step,
-        final_pictures=hashes(final_pictures),
+        final_pictures=texts_of(final_pictures),
         steps=_packed(
             StepColumns,
             [(*each, pictures.get(place, ())) for place, each in enumerate(of_steps)],
@@ -231,11 +231,6 @@ def require_episode(session: Session, episode_id: str) -> None:
     """
     if session.scalar(select(EpisodeRow.id).where(EpisodeRow.id == episode_id)) is None:
         raise unknown_episode(episode_id)
-
-
-def hashes(list_json: str | None) -> tuple[str, ...]:
-    """A list of hashes as the store keeps it."""
-    return () if list_json is None else tuple(json.loads(list_json))
 
 
 ColumnsT = TypeVar("ColumnsT", StepColumns, CallColumns)

@@ -25,11 +25,11 @@ from longhaul_core.store.queries.messages import (
     pictures_of,
     prompt_messages,
     sampling_of,
+    texts_of,
     tool_calls,
     tools_of,
 )
 from longhaul_core.store.queries.metrics import token_pieces
-from longhaul_core.store.queries.replay.outline import hashes
 from longhaul_core.store.queries.replay.tokens import ReplyTokens, reply_tokens, stored_calls
 from longhaul_core.store.queries.replay.verdicts import (
     InvalidAction,
@@ -56,6 +56,8 @@ class CallTexts(Answer):
     """What it could ask for: a number in `EpisodeTexts.tools`."""
     sampling: Sampling | None
     """How the reply was drawn, where that was not as the run says."""
+    overridden: tuple[str, ...]
+    """What its program asked for and did not get."""
     tokens: ReplyTokens | None
     """None where no engine of ours wrote it, if they were pruned, or were not requested."""
 
@@ -161,6 +163,7 @@ def step_texts(
             tool_calls=tool_calls(row.tool_calls_json),
             tools=row.tools_number,
             sampling=sampling_of(row.sampling_json),
+            overridden=texts_of(row.overridden_json),
             tokens=written.get((row.step_index, row.call_index)),
         )
 
@@ -174,7 +177,7 @@ def step_texts(
             observation=None if shown is None else shown.text,
             pictures=()
             if shown is None
-            else tuple(pictures[each] for each in hashes(shown.picture_hashes_json)),
+            else tuple(pictures[each] for each in texts_of(shown.picture_hashes_json)),
             admissible_actions=admissible,
             action=step.action,
             invalid=None
