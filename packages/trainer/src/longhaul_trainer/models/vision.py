@@ -21,13 +21,16 @@ class Family(NamedTuple):
     bare_features: bool = False
     """Whether verl's forward pass takes the mean of what the part that reads pictures returns, and
     so needs a tensor: see `longhaul_trainer.verl.pictures`."""
+    experts_by_input: bool = False
+    """Whether the files that are published, which alone vLLM loads, hold experts of
+    [experts, input, output]; transformers computes with [experts, output, input]."""
 
 
 FAMILIES: Mapping[str, Family] = {
     "qwen2_vl": Family("Qwen2VLProcessor", bare_features=True),
     "qwen2_5_vl": Family("Qwen2_5_VLProcessor", bare_features=True),
     "qwen3_vl": Family("Qwen3VLProcessor"),
-    "qwen3_vl_moe": Family("Qwen3VLProcessor"),
+    "qwen3_vl_moe": Family("Qwen3VLProcessor", experts_by_input=True),
     "qwen3_5": Family("Qwen3VLProcessor"),
     "qwen3_5_moe": Family("Qwen3VLProcessor"),
 }
