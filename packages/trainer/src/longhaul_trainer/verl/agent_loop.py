@@ -88,7 +88,7 @@ class EpisodeService:
         )
         self._tokenizer = tokenizer
         self._spells_mark = finder_of_marks(tokenizer)
-        self._pictures = picture_reader(processor)
+        self._pictures = picture_reader(processor, grey=run.model.pictures == "grey")
         self._texts = TokenTexts(tokenizer, run_id=run_context.run_id)
         shaping = run.algorithm.reward_shaping
         self._shaping = None if shaping is None else load_reward_shaping(shaping)
