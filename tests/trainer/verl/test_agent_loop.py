@@ -503,6 +503,40 @@ def test_the_episodes_of_a_stopped_group_end_are_stored_and_are_not_played_again
     assert asyncio.run(stopped()) == ([FailureCause.STOPPED_EARLY], 1)
 
 
+@pytest.mark.parametrize(("pictures", "num_calls"), [("read", 0), ("never", 2)])
+def test_a_picture_that_was_not_declared_fails_its_episode_unless_the_run_agrees(
+    tokenizer: Any,  # noqa: ANN401
+    pictures: str,
+    num_calls: int,
+) -> None:
+    run = RunConfig.model_validate(
+        RUN.model_dump(exclude_unset=True)
+        | {
+            "model": {"path": "tiny", "pictures": pictures},
+            "environment": {
+                "id": "longhaul/Sokoban-v0",
+                "options": {"size": 5, "min_pushes": 1, "observation": "image"},
+                "isolation": "thread",
+            },
+        }
+    )
+
+    async def outcome() -> tuple[object, int]:
+        recorder = SlowRecorder()
+        recorder.committed.set()
+        server = Server()
+        await begin(service_of(recorder, tokenizer, run=run, server=server))
+        return recorder.episodes[-1].outcome, len(server.asked)
+
+    found, asked = asyncio.run(outcome())
+
+    assert asked == num_calls
+    assert isinstance(found, FailedEpisode) == (pictures == "read")
+    if isinstance(found, FailedEpisode):
+        assert found.cause == FailureCause.RENDERER_ERROR
+        assert "1 pictures, and the model reads none" in found.message
+
+
 class BusyServer(Server):
     """Counts the most requests that it had at once; answers none before it has had so many."""
 

@@ -291,6 +291,7 @@ def responder_of(
         tokenizer,
         reply_prefix=reply_prefix,
         pictures=pictures,
+        leaves_pictures_out=run.model.pictures == "never",
         template=run.model.chat_template,
         variables=run.model.chat_template_kwargs,
     )
