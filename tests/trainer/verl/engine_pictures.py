@@ -34,14 +34,14 @@ class Reloading:
         """Put the weights of a safetensors file in force; returns how many there were."""
         from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
 
-        from longhaul_trainer.verl.cpu.engine import finish_reload
+        from longhaul_trainer.verl.cpu import engine as cpu_engine
 
         runner: Any = getattr(self, "model_runner")  # noqa: B009  of the worker it extends
         model = runner.get_model()
         tensors = load_file(weights)
         initialize_layerwise_reload(model)
         model.load_weights((name, tensor.clone()) for name, tensor in tensors.items())
-        finish_reload(model, runner.model_config)
+        cpu_engine.finish_reload(model, runner.model_config)
         return len(tensors)
 
 
@@ -64,6 +64,9 @@ def compared(model: Path, family: str) -> dict[str, list[dict[str, float]]]:
     from verl.workers.engine.fsdp.utils import unfuse_moe_params
     from verl.workers.rollout.utils import qwen2_5_vl_dedup_image_tokens
     from vllm import LLM, SamplingParams
+
+    # As in a worker of ours.
+    import longhaul_trainer.verl.cpu.engine  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
     model.mkdir()
     write_tiny_vision_model(model, family=family)

@@ -1,7 +1,8 @@
 """A vLLM engine on the CPU that reads pictures, before and after new weights.
 
-Not of Qwen3.5, whose convolutions vLLM 0.24 computes on a CPU in bfloat16 alone. What the learner
-computes for it is compared with transformers in `test_picture_update.py`.
+Not of Qwen3.5: on a CPU vLLM 0.24 refuses its linear attention in float32, and in bfloat16 gives
+NaN for short prompts. What the learner computes is compared with transformers in
+`test_picture_update.py`.
 """
 
 import json

@@ -79,8 +79,9 @@ _LINEAR: Mapping[str, object] = {
     "layer_types": ["linear_attention", "full_attention"],
     "linear_num_key_heads": 2,
     "linear_num_value_heads": 2,
-    "linear_key_head_dim": 16,
-    "linear_value_head_dim": 16,
+    "linear_key_head_dim": 32,
+    "linear_value_head_dim": 32,
+    "mamba_ssm_dtype": "float32",
 }
 _EXPERTS: Mapping[str, object] = {
     "num_experts": 4,
