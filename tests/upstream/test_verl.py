@@ -534,13 +534,13 @@ def test_experts_on_a_cpu_make_their_activation_in_every_pass() -> None:
 
 
 def test_log_probabilities_of_rows_are_written_beside_them() -> None:
-    from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
+    from verl.trainer.ppo.v1 import agent_loop_tq
     from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
     compute = source(PPOTrainer._compute_old_log_prob)
     assert 'response_from_nested(data.pop("log_probs"), data["response_mask"])' in compute
     assert "self.actor_rollout_wg.compute_log_prob(batch)" in compute
-    put = source(AgentLoopWorkerTQ._agent_loop_postprocess)
+    put = inspect.getsource(agent_loop_tq)
     assert 'field["multi_modal_inputs"] = multi_modal_inputs' in put
 
 
