@@ -324,8 +324,10 @@ def test_pictures_for_a_model_that_reads_none_are_refused_unless_the_run_agrees(
     assert 'agree by model.pictures = "never"' in refused
     assert agreed_in_vain.startswith("model.pictures = \"never\": model.path = 'tiny-vision' reads")
     assert problems(path="tiny", pictures="never") == []
-    assert problems(path="tiny-vision") == []
+    assert problems(path="tiny-vision") == problems(path="tiny-vision", pictures="grey") == []
     assert problems(path="tiny", observation="grid") == []
+    (grey,) = problems(path="tiny", observation="grid", pictures="grey")
+    assert grey.startswith("model.pictures = \"grey\": model.path = 'tiny' reads no pictures")
 
 
 def test_calls_of_tools_need_an_environment_that_offers_some() -> None:

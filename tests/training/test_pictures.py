@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from longhaul_core.audit import audit_run, one_line
+from longhaul_core.health import MIN_SIGHT
 from longhaul_core.store import read_only_engine
 from longhaul_trainer.models.tiny_vision import write_tiny_vision_model
 from training.launching import SMOKE, Launched, run
@@ -54,6 +55,13 @@ def test_sampler_and_learner_agree_on_replies_to_pictures(trained: Launched) -> 
 
     assert len(rows) == 2
     assert all(0 < value < LOGPROB_BOUND for (value,) in rows), rows
+
+
+def test_the_learner_is_seen_to_see(trained: Launched) -> None:
+    rows = trained.query("SELECT value FROM metrics WHERE name = 'sight/logprob_change_mean'")
+
+    assert len(rows) == 2
+    assert all(value > 2 * MIN_SIGHT for (value,) in rows), rows
 
 
 def test_prompts_hold_the_tokens_of_all_pictures_so_far(trained: Launched) -> None:

@@ -522,6 +522,28 @@ def test_weights_are_received_in_buckets_by_a_callback() -> None:
     assert "on_bucket_received(" in source(receiver.receive_weights)
 
 
+def test_experts_on_a_cpu_make_their_activation_in_every_pass() -> None:
+    """Which asks for a configuration that a pass has not; ours is without. Not so: drop ours."""
+    from vllm.model_executor.layers.fused_moe import cpu_fused_moe
+
+    made = "MoEActivation.SILU: lambda x: SiluAndMul(compile_native=False).forward_native(x)"
+    assert made in inspect.getsource(cpu_fused_moe)
+
+
+# verl/sight.py
+
+
+def test_log_probabilities_of_rows_are_written_beside_them() -> None:
+    from verl.trainer.ppo.v1 import agent_loop_tq
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
+    compute = source(PPOTrainer._compute_old_log_prob)
+    assert 'response_from_nested(data.pop("log_probs"), data["response_mask"])' in compute
+    assert "self.actor_rollout_wg.compute_log_prob(batch)" in compute
+    put = inspect.getsource(agent_loop_tq)
+    assert 'field["multi_modal_inputs"] = multi_modal_inputs' in put
+
+
 # verl/engine_updates.py, plugin.py
 
 

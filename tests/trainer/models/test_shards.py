@@ -3,11 +3,15 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
+from transformers import AutoModelForImageTextToText
 
-from longhaul_trainer.models.shards import whole_weights
+from longhaul_trainer.models.shards import save_model, whole_weights
+from longhaul_trainer.models.tiny_vision import tiny_vision_model
 
 
 class Stranger:
@@ -32,3 +36,17 @@ def test_a_shard_that_would_run_code_is_refused(tmp_path: Path) -> None:
 
     torch.save({"a": torch.ones(2)}, shard)
     assert torch.equal(whole_weights(tmp_path)["a"], torch.ones(2))
+
+
+def test_experts_are_written_as_they_are_published_and_read_again(tmp_path: Path) -> None:
+    """Of 4 experts, a hidden size of 64 and an inner one of 96; vLLM loads no other layout."""
+    model = tiny_vision_model("qwen3_vl_moe")
+    save_model(model, tmp_path)
+
+    written = load_file(tmp_path / "model.safetensors")
+    experts = {name: weight for name, weight in written.items() if ".mlp.experts." in name}
+    of_transformers: Any = AutoModelForImageTextToText
+    read = of_transformers.from_pretrained(tmp_path, dtype=torch.float32).state_dict()
+
+    assert {tuple(weight.shape) for weight in experts.values()} == {(4, 64, 192), (4, 96, 64)}
+    assert all(torch.equal(read[name], weight) for name, weight in model.state_dict().items())

@@ -15,7 +15,12 @@ from longhaul_trainer.models import prepare_model
 from longhaul_trainer.models.tiny_vision import write_tiny_vision_model
 from longhaul_trainer.models.vision import FAMILIES
 from longhaul_trainer.rendering import pictures as rendered
-from longhaul_trainer.rendering.pictures import PictureReader, load_picture_reader, pictures_of
+from longhaul_trainer.rendering.pictures import (
+    PictureReader,
+    load_picture_reader,
+    picture_reader,
+    pictures_of,
+)
 from longhaul_trainer.rendering.pieces import token_pieces
 from longhaul_trainer.rendering.renderer import ChatTemplateRenderer, load_renderer
 from pictures import png
@@ -221,6 +226,22 @@ def test_a_picture_is_decoded_once_while_it_is_kept(reader: PictureReader) -> No
 
     assert reader.image(again) is reader.image(RED)
     assert pictures_of(CHATS["a picture in each question"]) == (RED, NO_TEXT)
+
+
+def test_a_reader_of_grey_pictures_shows_nothing_but_their_sizes(
+    processor: Any,  # noqa: ANN401
+    reader: PictureReader,
+) -> None:
+    grey = picture_reader(processor, grey=True)
+    assert grey is not None
+
+    for picture in (RED, BLUE):
+        seen, hidden = reader.image(picture), grey.image(picture)
+        assert hidden.size == seen.size
+        assert hidden.getcolors() == [(seen.width * seen.height, (128, 128, 128))]
+        assert grey.num_tokens(picture) == reader.num_tokens(picture)
+    with pytest.raises(ValueError, match="cannot be read"):
+        grey.image(Picture.of(b"no picture"))
 
 
 def test_no_more_pixels_are_kept_than_are_allowed(

@@ -415,6 +415,9 @@ def test_for_a_model_of_text_a_prompt_with_pictures_is_its_text(
     shown = Message(role="user", content=("Now?", picture))
 
     assert renderer.render((shown,)) == renderer.render((Message(role="user", content="Now?"),))
+    refusing = ChatTemplateRenderer(tokenizer, leaves_pictures_out=False)
+    with pytest.raises(ValueError, match=r'1 pictures, and the model reads none; .*= "never"'):
+        refusing.render((shown,))
 
 
 def _shown(reply: str, *, sampled: tuple[int, ...] | None = None, cut: bool = False) -> Call:

@@ -21,8 +21,10 @@ from longhaul_trainer.verl.variables import prepare_environment
 from pictures import png
 
 RED, BLUE = (Picture.of(png(colour, width=160, height=160)) for colour in ("red", "blue"))
-OTHER = {RED: BLUE, BLUE: RED}
-SHOWN = ((), (RED,), (BLUE,), (RED, BLUE))
+WIDE, OTHER_WIDE = (Picture.of(png(colour, width=96, height=64)) for colour in ("red", "green"))
+OTHER = {RED: BLUE, BLUE: RED, WIDE: OTHER_WIDE}
+SHOWN = ((), (RED,), (BLUE,), (RED, BLUE), (BLUE, WIDE))
+"""Of one episode; the last one's pictures differ in size."""
 
 
 class Reloading:
@@ -32,14 +34,14 @@ class Reloading:
         """Put the weights of a safetensors file in force; returns how many there were."""
         from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
 
-        from longhaul_trainer.verl.cpu.engine import finish_reload
+        from longhaul_trainer.verl.cpu import engine as cpu_engine
 
         runner: Any = getattr(self, "model_runner")  # noqa: B009  of the worker it extends
         model = runner.get_model()
         tensors = load_file(weights)
         initialize_layerwise_reload(model)
         model.load_weights((name, tensor.clone()) for name, tensor in tensors.items())
-        finish_reload(model, runner.model_config)
+        cpu_engine.finish_reload(model, runner.model_config)
         return len(tensors)
 
 
@@ -59,8 +61,12 @@ def main(folder: str, *families: str) -> None:
 def compared(model: Path, family: str) -> dict[str, list[dict[str, float]]]:
     """Of an engine of this family, which is gone afterwards."""
     from transformers import AutoModelForImageTextToText, AutoProcessor
+    from verl.workers.engine.fsdp.utils import unfuse_moe_params
     from verl.workers.rollout.utils import qwen2_5_vl_dedup_image_tokens
     from vllm import LLM, SamplingParams
+
+    # As in a worker of ours.
+    import longhaul_trainer.verl.cpu.engine  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
     model.mkdir()
     write_tiny_vision_model(model, family=family)
@@ -126,7 +132,7 @@ def compared(model: Path, family: str) -> dict[str, list[dict[str, float]]]:
         if name != "lm_head.weight"
     }
     weights = model.with_suffix(".safetensors")
-    save_file(changed, weights)
+    save_file(dict(unfuse_moe_params(changed.items(), family)), weights)  # as verl sends them
     plain.load_state_dict(changed, strict=False)
     plain.tie_weights()
     engine.collective_rpc("reload", args=(str(weights),))

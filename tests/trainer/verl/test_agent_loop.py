@@ -25,6 +25,7 @@ from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.episodes import AgentConfig
 from longhaul_trainer.environments import descriptions_of, task_panel
+from longhaul_trainer.models import prepare_model
 from longhaul_trainer.programs.program import Endpoint
 from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.training.step_metadata import read_metadata
@@ -116,6 +117,7 @@ def service_of(
     run: RunConfig = RUN,
     server: Server | None = None,
     agent_loop: AgentLoop | None = None,
+    processor: object = None,
 ) -> "EpisodeService":
     """What episodes share whose records go to `recorder`."""
     from longhaul_trainer.verl.agent_loop import EpisodeService
@@ -134,7 +136,9 @@ def service_of(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunRecorder, "find", find)
         engine: Any = server or Server()
-        return EpisodeService(run_context, engine, tokenizer, agent_loop=agent_loop)
+        return EpisodeService(
+            run_context, engine, tokenizer, processor=processor, agent_loop=agent_loop
+        )
 
 
 def begin(
@@ -501,6 +505,82 @@ def test_the_episodes_of_a_stopped_group_end_are_stored_and_are_not_played_again
         return causes, found["train-1-0"].num_episodes
 
     assert asyncio.run(stopped()) == ([FailureCause.STOPPED_EARLY], 1)
+
+
+def of_pictures(model: str, pictures: str) -> RunConfig:
+    """A run of Sokoban's pictures."""
+    return RunConfig.model_validate(
+        RUN.model_dump(exclude_unset=True)
+        | {
+            "model": {"path": model, "pictures": pictures},
+            "environment": {
+                "id": "longhaul/Sokoban-v0",
+                "options": {"size": 5, "min_pushes": 1, "observation": "image"},
+                "isolation": "thread",
+            },
+        }
+    )
+
+
+@pytest.mark.parametrize(("pictures", "is_grey"), [("read", False), ("grey", True)])
+def test_engine_and_learner_are_shown_the_same_pictures(pictures: str, *, is_grey: bool) -> None:
+    from transformers import AutoProcessor
+
+    load: Any = AutoProcessor.from_pretrained
+    processor = load(prepare_model("tiny-vision"))
+
+    class Looking(Server):
+        def __init__(self) -> None:
+            super().__init__()
+            self.shown: list[Any] = []
+
+        async def generate(self, request_id: str, **asked: Any) -> SimpleNamespace:  # noqa: ANN401
+            self.shown += asked["image_data"]
+            return await super().generate(request_id, **asked)
+
+    async def played() -> tuple[list[Any], list[Any]]:
+        recorder = SlowRecorder()
+        recorder.committed.set()
+        server = Looking()
+        service = service_of(
+            recorder,
+            processor.tokenizer,
+            run=of_pictures("tiny-vision", pictures),
+            server=server,
+            processor=processor,
+        )
+        rows: list[Any] = await begin(service)
+        return server.shown, [image for row in rows for image in row.multi_modal_data["images"]]
+
+    shown, learned = asyncio.run(played())
+
+    assert [image.tobytes() for image in learned] == [image.tobytes() for image in shown]
+    assert [image.size for image in shown] == [(160, 160)] * 2
+    assert [image.getcolors() == [(160 * 160, (128,) * 3)] for image in shown] == [is_grey] * 2
+
+
+@pytest.mark.parametrize(("pictures", "num_calls"), [("read", 0), ("never", 2)])
+def test_a_picture_that_was_not_declared_fails_its_episode_unless_the_run_agrees(
+    tokenizer: Any,  # noqa: ANN401
+    pictures: str,
+    num_calls: int,
+) -> None:
+    run = of_pictures("tiny", pictures)
+
+    async def outcome() -> tuple[object, int]:
+        recorder = SlowRecorder()
+        recorder.committed.set()
+        server = Server()
+        await begin(service_of(recorder, tokenizer, run=run, server=server))
+        return recorder.episodes[-1].outcome, len(server.asked)
+
+    found, asked = asyncio.run(outcome())
+
+    assert asked == num_calls
+    assert isinstance(found, FailedEpisode) == (pictures == "read")
+    if isinstance(found, FailedEpisode):
+        assert found.cause == FailureCause.RENDERER_ERROR
+        assert "1 pictures, and the model reads none" in found.message
 
 
 class BusyServer(Server):

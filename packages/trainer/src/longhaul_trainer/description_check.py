@@ -278,6 +278,11 @@ def require_picture_reading(config: RunConfig, *, trains: bool) -> None:
     """
     path = config.model.path
     if not reads_pictures(path):
+        if config.model.pictures == "grey":
+            raise ConfigError(
+                f'model.pictures = "grey": model.path = {path!r} reads no pictures, grey or not; '
+                "name a model that reads them, or leave it out"
+            )
         return
     reads = f"model.path = {path!r} reads pictures, and"
     problems = _problems(lambda: require_processor(path, setting="model.path"))

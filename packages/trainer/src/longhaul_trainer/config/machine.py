@@ -23,9 +23,10 @@ class ModelConfig(Section):
     `tiny-moves` (random too, and mostly writes Sokoban's moves), `tiny-tools` (random too, and
     mostly writes calls of a tool), `tiny-vision` (random too; it reads pictures), or a Hugging Face
     folder. Of the models of folders, Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5 read pictures."""
-    pictures: Literal["read", "never"] = "read"
-    """`read`: environments that show pictures need a model that reads them. `never` agrees that
-    this one reads none: prompts hold the text beside the pictures, and nothing of those."""
+    pictures: Literal["read", "grey", "never"] = "read"
+    """`read`: environments that show pictures need a model that reads them. `grey` shows it one of
+    the same size that is grey all over, for a control that sees nothing. `never` agrees that this
+    model reads none: prompts hold the text beside the pictures, and nothing of those."""
     chat_template: str | None = Field(default=None, min_length=1)
     """In place of the model's own chat template: a file with one in Jinja, the Jinja itself, or
     `chatml-thoughts`, which writes earlier turns with their thoughts, where Qwen3's own leaves

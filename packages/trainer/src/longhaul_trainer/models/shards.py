@@ -16,6 +16,7 @@ import transformers
 from torch.distributed.tensor import DTensor
 
 from longhaul_trainer.models.adapter import ADAPTER_META, adapters_in, scale_of
+from longhaul_trainer.models.vision import FAMILIES
 
 Weights = dict[str, torch.Tensor]
 
@@ -37,10 +38,29 @@ def write_model(actor: Path, folder: Path, *, start: Path) -> None:
     kind = json.loads((start / "config.json").read_bytes())["architectures"][0]
     model = getattr(transformers, kind).from_pretrained(start, dtype=torch.float32)
     _put(model, whole_weights(actor), actor / ADAPTER_META)
-    model.save_pretrained(folder)
+    save_model(model, folder)
     for file in sorted((actor / "huggingface").iterdir()):
         if not (folder / file.name).exists():
             shutil.copy2(file, folder / file.name)
+
+
+def save_model(model: Any, folder: Path) -> None:  # noqa: ANN401  a class a family
+    """Write a model of transformers as the models of its family are published.
+
+    transformers 5.9 transposes experts when it loads them, and not when it saves them.
+
+    Raises:
+        OSError: If a file cannot be written.
+    """
+    family = FAMILIES.get(model.config.model_type)
+    if family is None or not family.experts_by_input:
+        model.save_pretrained(folder)
+        return
+    weights = {
+        name: weight.transpose(1, 2).contiguous() if ".mlp.experts." in name else weight
+        for name, weight in model.state_dict().items()
+    }
+    model.save_pretrained(folder, state_dict=weights, save_original_format=False)
 
 
 def whole_weights(actor: Path) -> Weights:

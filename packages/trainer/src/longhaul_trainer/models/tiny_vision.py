@@ -24,6 +24,7 @@ from longhaul_trainer.models.folder import (
     write_json,
     write_tokenizer,
 )
+from longhaul_trainer.models.shards import save_model
 from longhaul_trainer.models.smollm2 import packaged_gguf, packaged_vocabulary
 from longhaul_trainer.models.tiny import MOVES, SHAPE, favour
 from longhaul_trainer.models.vision import FAMILIES
@@ -78,13 +79,14 @@ _LINEAR: Mapping[str, object] = {
     "layer_types": ["linear_attention", "full_attention"],
     "linear_num_key_heads": 2,
     "linear_num_value_heads": 2,
-    "linear_key_head_dim": 16,
-    "linear_value_head_dim": 16,
+    "linear_key_head_dim": 32,
+    "linear_value_head_dim": 32,
+    "mamba_ssm_dtype": "float32",
 }
 _EXPERTS: Mapping[str, object] = {
     "num_experts": 4,
     "num_experts_per_tok": 2,
-    "moe_intermediate_size": 64,
+    "moe_intermediate_size": 96,  # neither matrix of an expert is square
 }
 _LAYERS: Mapping[str, object] = {"deepstack_visual_indexes": [0]}
 _SHAPES: Mapping[str, _Shape] = {
@@ -150,7 +152,7 @@ def write_tiny_vision_model(folder: Path, *, family: str = "qwen2_5_vl", seed: i
     model = tiny_vision_model(family, seed=seed)
     embedding = {"model.embed_tokens.weight": model.get_input_embeddings().weight.data}
     favour(embedding, {kept.index(token): times for token, times in MOVES.items()})
-    model.save_pretrained(folder)
+    save_model(model, folder)
     write_json(folder / "generation_config.json", _ENDS)
 
 

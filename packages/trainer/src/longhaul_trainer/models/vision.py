@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from longhaul_core.errors import ConfigError
+from longhaul_core.errors import ConfigError, MachineError
 from longhaul_trainer.models.prepare import BUILT_IN_MODELS
 
 
@@ -21,15 +21,21 @@ class Family(NamedTuple):
     bare_features: bool = False
     """Whether verl's forward pass takes the mean of what the part that reads pictures returns, and
     so needs a tensor: see `longhaul_trainer.verl.pictures`."""
+    experts_by_input: bool = False
+    """Whether the files that are published, which alone vLLM loads, hold experts of
+    [experts, input, output]; transformers computes with [experts, output, input]."""
+    needs_gpu: bool = False
+    """Whether vLLM samples from it on GPUs alone. On a CPU vLLM 0.24 refuses its linear attention
+    in float32, and gives NaN for short prompts in bfloat16."""
 
 
 FAMILIES: Mapping[str, Family] = {
     "qwen2_vl": Family("Qwen2VLProcessor", bare_features=True),
     "qwen2_5_vl": Family("Qwen2_5_VLProcessor", bare_features=True),
     "qwen3_vl": Family("Qwen3VLProcessor"),
-    "qwen3_vl_moe": Family("Qwen3VLProcessor"),
-    "qwen3_5": Family("Qwen3VLProcessor"),
-    "qwen3_5_moe": Family("Qwen3VLProcessor"),
+    "qwen3_vl_moe": Family("Qwen3VLProcessor", experts_by_input=True),
+    "qwen3_5": Family("Qwen3VLProcessor", needs_gpu=True),
+    "qwen3_5_moe": Family("Qwen3VLProcessor", needs_gpu=True),
 }
 """By `model_type`: the models whose pictures are rendered, sampled and trained."""
 PROCESSORS = frozenset(family.processor for family in FAMILIES.values())
@@ -44,9 +50,21 @@ def reads_pictures(path: str | Path) -> bool:
         path: A built-in model's name, or a Hugging Face folder; what cannot be read, which other
             checks report, reads none.
     """
-    if str(path) in BUILT_IN_MODELS:
-        return str(path) == _BUILT_IN
-    return _config(Path(path)).get("model_type") in FAMILIES
+    return _family(path) is not None
+
+
+def require_cpu_engine(path: str | Path, *, setting: str) -> None:
+    """Refuse a model that vLLM samples from on GPUs alone.
+
+    Raises:
+        MachineError: If it is one of those.
+    """
+    family = _family(path)
+    if family is not None and family.needs_gpu:
+        raise MachineError(
+            f"{setting} = {str(path)!r} needs a GPU: vLLM has no linear attention on a CPU; run it "
+            "on one, or name a model of another family"
+        )
 
 
 def require_processor(path: str | Path, *, setting: str) -> None:
@@ -64,6 +82,12 @@ def require_processor(path: str | Path, *, setting: str) -> None:
             f"{setting} = {str(path)!r} reads pictures and lacks preprocessor_config.json, which "
             "says how they are cut into patches; copy it from the model it was made of"
         )
+
+
+def _family(path: str | Path) -> Family | None:
+    if str(path) in BUILT_IN_MODELS:
+        return FAMILIES["qwen2_5_vl"] if str(path) == _BUILT_IN else None
+    return FAMILIES.get(str(_config(Path(path)).get("model_type")))
 
 
 def _config(folder: Path) -> dict[str, Any]:

@@ -27,6 +27,8 @@ MOST_PIXELS = 2**24
 """Of a picture, 4,096 by 4,096: decoded it takes 48 MiB."""
 KEPT_PIXELS = 2**25
 """Of the decoded pictures that a process keeps, those used last: 96 MiB."""
+GREY = (128, 128, 128)
+"""What a policy is shown that is to see nothing."""
 _FORMATS = ("PNG", "JPEG", "WEBP")
 _DAMAGED = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 """What Pillow raises at bytes that are no whole picture."""
@@ -35,8 +37,14 @@ _DAMAGED = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 class PictureReader:
     """The processor of a model that reads pictures."""
 
-    def __init__(self, processor: Any) -> None:  # noqa: ANN401  one class for each family
-        """Of transformers' processor of the model."""
+    def __init__(self, processor: Any, *, grey: bool = False) -> None:  # noqa: ANN401  one a family
+        """Know what a processor does with a picture.
+
+        Args:
+            processor: transformers', of the model.
+            grey: Show each picture as one of its size that is grey all over.
+        """
+        self._grey = grey
         self._images: Any = processor.image_processor
         self._token: int = processor.image_token_id
         self._video_token: int = processor.video_token_id
@@ -63,7 +71,8 @@ class PictureReader:
             ValueError: Its bytes are not at hand, or are no image that can be read, or it has more
                 than `MOST_PIXELS`.
         """
-        return _decoded.image(picture)
+        image = _decoded.image(picture)
+        return Image.new("RGB", image.size, GREY) if self._grey else image
 
     def images(self, messages: Sequence[Message]) -> list[Image.Image]:
         """The pictures of a prompt, in order."""
@@ -122,9 +131,11 @@ def pictures_of(messages: Sequence[Message]) -> tuple[Picture, ...]:
     return tuple(picture for message in messages for picture in message.pictures)
 
 
-def picture_reader(processor: object) -> PictureReader | None:
+def picture_reader(processor: object, *, grey: bool = False) -> PictureReader | None:
     """Of transformers' processor of a model; None where the model reads no pictures."""
-    return PictureReader(processor) if type(processor).__name__ in PROCESSORS else None
+    if type(processor).__name__ not in PROCESSORS:
+        return None
+    return PictureReader(processor, grey=grey)
 
 
 def load_picture_reader(folder: Path) -> PictureReader | None:

@@ -10,8 +10,8 @@ What messages, tools and calls say is text, also where it spells a control token
 
 Pictures are rendered for a model that reads them: the template writes a placeholder where each
 stands, which is repeated as often as the picture takes tokens (`pictures.py`). For a model of text
-they are left out: they are stored with the call, and replayed. The gateway refuses such a call of a
-program.
+they are left out where the run agrees: they are stored with the call, and replayed. The gateway
+refuses such a call of a program.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class ChatTemplateRenderer:
         *,
         reply_prefix: str = "",
         pictures: PictureReader | None = None,
+        leaves_pictures_out: bool = True,
         template: str | None = None,
         variables: Mapping[str, object] | None = None,
     ) -> None:
@@ -49,12 +50,15 @@ class ChatTemplateRenderer:
         Args:
             tokenizer: With the chat template.
             reply_prefix: What replies to environments start from.
-            pictures: Of a model that reads them; None leaves pictures out.
+            pictures: Of a model that reads them; None for one of text.
+            leaves_pictures_out: Whether prompts for a model of text may be without the pictures of
+                their messages; otherwise they are refused with a ValueError.
             template: A chat template in Jinja, in place of the tokenizer's.
             variables: Of the chat template, beside messages and tools.
         """
         self._tokenizer: Any = tokenizer
         self._pictures = pictures
+        self._leaves_pictures_out = leaves_pictures_out
         self._prefix_text = reply_prefix
         self._prefix: list[int] = tokenizer.encode(reply_prefix, add_special_tokens=False)
         self._special = frozenset(tokenizer.all_special_ids)
@@ -122,7 +126,14 @@ class ChatTemplateRenderer:
         return (*text, end) if ends else tuple(text)
 
     def _with_pictures(self, tokens: Sequence[int], pictures: Sequence[Picture]) -> Sequence[int]:
-        return tokens if self._pictures is None else self._pictures.expanded(tokens, pictures)
+        if self._pictures is not None:
+            return self._pictures.expanded(tokens, pictures)
+        if pictures and not self._leaves_pictures_out:
+            raise ValueError(
+                f"the prompt has {len(pictures)} pictures, and the model reads none; name a model "
+                'that reads them, or agree by model.pictures = "never"'
+            )
+        return tokens
 
     def _added_text(
         self, messages: Sequence[Message], call: Call, sampled: SampledTokens, *, prefix: str

@@ -88,7 +88,7 @@ class EpisodeService:
         )
         self._tokenizer = tokenizer
         self._spells_mark = finder_of_marks(tokenizer)
-        self._pictures = picture_reader(processor)
+        self._pictures = picture_reader(processor, grey=run.model.pictures == "grey")
         self._texts = TokenTexts(tokenizer, run_id=run_context.run_id)
         shaping = run.algorithm.reward_shaping
         self._shaping = None if shaping is None else load_reward_shaping(shaping)
@@ -291,6 +291,7 @@ def responder_of(
         tokenizer,
         reply_prefix=reply_prefix,
         pictures=pictures,
+        leaves_pictures_out=run.model.pictures == "never",
         template=run.model.chat_template,
         variables=run.model.chat_template_kwargs,
     )

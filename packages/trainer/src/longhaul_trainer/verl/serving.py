@@ -57,7 +57,8 @@ async def serve_model(
         say: Prints a line in the terminal.
     """
     run = run_context.config
-    client, pictures = trainer.get_llm_client(), picture_reader(trainer.processor)
+    client = trainer.get_llm_client()
+    pictures = picture_reader(trainer.processor, grey=run.model.pictures == "grey")
 
     def responder_after(prefix: str) -> Responder:
         return responder_of(

@@ -48,6 +48,7 @@ from longhaul_core.horizons import HorizonState
 from longhaul_core.tasks import Panel, TaskStream
 from longhaul_core.types import Split, Task
 from longhaul_trainer.horizons import horizon_schedule
+from longhaul_trainer.models.vision import reads_pictures
 from longhaul_trainer.run_directory import PanelScore
 from longhaul_trainer.training.audit import LONGEST_WAIT_SECONDS, start_audit
 from longhaul_trainer.training.checkpoints import CheckpointFolder
@@ -82,6 +83,7 @@ from longhaul_trainer.verl.loss_inputs import (
 )
 from longhaul_trainer.verl.manager import AgentLoops
 from longhaul_trainer.verl.run_recorder import RunRecorder
+from longhaul_trainer.verl.sight import proof_of_sight, rows_to_try
 from longhaul_trainer.verl.trackers import Trackers
 
 ENGINE_SECONDS = 120.0
@@ -447,7 +449,16 @@ class LonghaulTrainer(PPOTrainer):
         metrics["sampling/tokens_surplus"] += num_tokens
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """The policy's, which verl compares with the sampler's; an imitated reply has none."""
+        """The policy's, which verl compares with the sampler's; an imitated reply has none.
+
+        Before them, those of a few rows with other pictures: see `sight`.
+        """
+        if reads_pictures(self._run.model.path):
+            metrics |= proof_of_sight(
+                _read_by_workers(rows_to_try(batch, num_ranks=self._num_ranks())),
+                compute=self.actor_rollout_wg.compute_log_prob,
+                temperature=self._run.rollout.temperature,
+            )
         batch = super()._compute_old_log_prob(batch, metrics)
         if self._run.imitation.imitates:
             for name in [name for name in metrics if name.startswith(COMPARED_WITH_SAMPLER)]:

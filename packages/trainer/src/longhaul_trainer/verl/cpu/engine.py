@@ -4,6 +4,8 @@ vLLM packs linear weights for the processor after loading and drops the original
 verl's update finds no parameter to write into. vLLM's own layer-wise reload restores
 the unpacked layout, takes the new weights and packs again; this extension wraps verl's
 update in it.
+
+An engine's worker imports this module before it makes its model, and so has experts in float32 too.
 """
 
 from __future__ import annotations
@@ -12,6 +14,9 @@ from typing import Any
 
 import torch
 from vllm.config import ModelConfig
+from vllm.model_executor.layers.activation import SiluAndMul
+from vllm.model_executor.layers.fused_moe import cpu_fused_moe
+from vllm.model_executor.layers.fused_moe.activation import MoEActivation
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.model_executor.model_loader.reload import (
     finalize_layerwise_reload,
@@ -19,6 +24,11 @@ from vllm.model_executor.model_loader.reload import (
 )
 
 from longhaul_trainer.verl.engine_updates import PrivateWorkerExtension
+
+# vLLM 0.24 makes an object of it in every pass, for which a pass outside of a model's making lacks
+# the configuration.
+_experts: Any = cpu_fused_moe
+_experts._CPU_MOE_ACT_FN[MoEActivation.SILU] = SiluAndMul.forward_native
 
 
 class CpuWorkerExtension(PrivateWorkerExtension):
