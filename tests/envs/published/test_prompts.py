@@ -74,7 +74,7 @@ def test_agentgym_s_chats_are_those_of_its_own_code(task: str) -> None:
     for episode in (chat for chat in RECORDED["agentgym"] if chat["task"] == task):
         memory = build_memory("full", template=template)
         for number, step in enumerate(episode["steps"]):
-            seen = observation_of(step, picture=False)
+            seen = Observation(text=step["text"])  # the clients were given texts without lists
             prompt = [
                 {"role": message.role, "content": text_of(message)}
                 for message in memory.compose(seen)

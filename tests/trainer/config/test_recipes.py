@@ -166,6 +166,16 @@ def test_every_environment_lies_between_its_recipe_and_every_machine(
     assert run.rollout.concurrent_episodes == run.environment.num_workers == at_once
 
 
+def test_agentgyms_babyai_is_played_with_the_same_prompt_without_its_server() -> None:
+    file = CONFIGS / "environments" / "agentgym-babyai.toml"
+    options = 'environment.options={form = "agentgym", levels = ["agentgym"]}'
+    assert options in file.read_text("utf-8")
+    (served,) = laid_over(file).played_environments
+    (ours,) = laid_over(file, "environment.id=longhaul/BabyAI-v0", options).played_environments
+
+    assert published_prompt(ours) == published_prompt(served)
+
+
 @pytest.mark.parametrize("environment", ENVIRONMENTS, ids=stem)
 def test_every_environment_file_has_its_authors_prompt_and_reads_what_that_asks_for(
     environment: Path,

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from longhaul_envs.babyai import tasks as task_list
 from longhaul_envs.babyai.actions import high_level_actions, primitive_actions
+from longhaul_envs.babyai.agentgym import AgentGymEpisode
 from longhaul_envs.babyai.expert import Expert
 from longhaul_envs.babyai.world import Move, Sight, World
 from longhaul_envs.packaged import PackagedEnv
@@ -27,6 +28,9 @@ class BabyAI(PackagedEnv[str, task_list.BabyAIOptions]):
         `go through X` for a known X that can be reached over known cells, `drop`,
         `move forward`, `turn left`, `turn right`. `primitive`: MiniGrid's six moves.
         Anything else changes nothing and costs none of MiniGrid's moves.
+    Form:
+        `agentgym`: observations, actions, answers, rewards and ends are those of AgentGym's
+        server, see `longhaul_envs.babyai.agentgym`; what is said of them below is not.
     Reward:
         1.0 for success, or MiniGrid's own if `time_penalty`.
     Episode end:
@@ -48,6 +52,7 @@ class BabyAI(PackagedEnv[str, task_list.BabyAIOptions]):
         self._worlds: dict[str, World] = {}
         self._world: World | None = None
         self._expert: Expert | None = None
+        self._agentgym: AgentGymEpisode | None = None
         self._admissible: Mapping[str, Sequence[Move]] = {}
         self._text = ""
         self._anchor_state = ""
@@ -71,6 +76,8 @@ class BabyAI(PackagedEnv[str, task_list.BabyAIOptions]):
         if world.moves or "object" in words:
             return None
         verb = " ".join(words[:2])  # go to, pick up; "open the" is no action
+        if self.options.form == "agentgym":
+            verb = verb.replace("pick up", "pickup")
         kinds = {"ball", "box", "door", "key"}.intersection(words)
         others = (
             action
@@ -94,13 +101,22 @@ class BabyAI(PackagedEnv[str, task_list.BabyAIOptions]):
         self._world.reset(world_seed)
         self._expert = None
         self._over = False
-        self._look_at(self._world)
+        if self.options.form == "agentgym":
+            self._agentgym = AgentGymEpisode(self._world)
+            self._read(self._agentgym)
+        else:
+            self._look_at(self._world)
         return self._text, self._info(success=False, accepted=True)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         world = self._playing()
         if self._over:
             raise ResetNeeded("the episode is over; reset before the next step")
+        if self._agentgym is not None:
+            accepted = self._agentgym.act(action)
+            self._read(self._agentgym)
+            info = self._info(success=self._over, accepted=accepted)
+            return self._text, self._agentgym.reward, self._over, False, info
         words = " ".join(action.lower().split())
         if words not in self._admissible:
             info = self._info(success=False, accepted=False)
@@ -136,6 +152,10 @@ class BabyAI(PackagedEnv[str, task_list.BabyAIOptions]):
             f"Ahead: {world.free_ahead()} free\n"
             f"Carrying: {world.carried or 'nothing'}"
         )
+
+    def _read(self, episode: AgentGymEpisode) -> None:
+        self._text, self._admissible = episode.text, episode.actions
+        self._anchor_state, self._over = episode.anchor_state, episode.is_solved
 
     def _info(self, *, success: bool, accepted: bool) -> dict[str, Any]:
         return {

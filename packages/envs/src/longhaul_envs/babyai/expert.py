@@ -8,12 +8,13 @@ that is the advice; otherwise its first move is. It sees what the agent sees.
 
 import copy
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from minigrid.utils.baby_ai_bot import BabyAIBot, DisappearedBoxError
 
 from longhaul_envs.babyai.actions import PRIMITIVE_ACTIONS
-from longhaul_envs.babyai.world import Move, World
+from longhaul_envs.babyai.world import Cell, Move, Place, World
 
 __all__ = ["Expert"]
 
@@ -73,7 +74,7 @@ class Expert:
         try:
             self._follow(world.moves)
             plan = self._plan()
-            for action in _candidates(world, plan):
+            for action in _candidates(world, plan, admissible):
                 if action in admissible and self._agrees(admissible[action], plan):
                     return action
         except (AssertionError, DisappearedBoxError, _Lost):
@@ -124,7 +125,9 @@ class Expert:
         return reward > 0 or advice == last_move
 
 
-def _candidates(world: World, plan: Sequence[Move]) -> list[str]:
+def _candidates(
+    world: World, plan: Sequence[Move], admissible: Mapping[str, Sequence[Move]]
+) -> list[str]:
     """What to try, the longest first: the end of the plan, a door on its way, its first move."""
     place = world.place
     doors: list[str] = []
@@ -134,15 +137,15 @@ def _candidates(world: World, plan: Sequence[Move]) -> list[str]:
             if door is not None and door.split()[1] == "door":
                 doors.append(f"go through {door}")
         place = place.after(move)
-    touched = _touching(world.name_at(place.front), plan[-1]) if plan else []
-    return [*touched, *doors[:1], *(PRIMITIVE_ACTIONS[move] for move in plan[:1])]
+    ending = _end(world.place, plan)
+    alike = [name for name, moves in admissible.items() if _end(world.place, moves) == ending]
+    touching = alike if world.name_at(place.front) else []
+    return [*touching, *doors[:1], *(PRIMITIVE_ACTIONS[move] for move in plan[:1])]
 
 
-def _touching(name: str | None, last: Move) -> list[str]:
-    if name is None:
-        return []
-    if last is Move.PICKUP:
-        return [f"pick up {name}"]
-    if last is Move.TOGGLE:
-        return [f"open {name}", f"close {name}"]
-    return [f"go to {name}"]
+def _end(place: Place, moves: Sequence[Move]) -> tuple[Cell, Move | None] | None:
+    """The cell that is faced after `moves`, and what they last do to it; None without a move."""
+    if not moves:
+        return None
+    *_, last = accumulate(moves, Place.after, initial=place)
+    return last.front, moves[-1] if moves[-1] > Move.FORWARD else None

@@ -14,7 +14,7 @@ import minigrid  # noqa: F401  registers the levels  # pyright: ignore[reportUnu
 
 from longhaul_core.errors import ConfigError
 
-__all__ = ["ALL", "WITHOUT_EXPERT", "all_levels", "expand", "ids_by_level"]
+__all__ = ["AGENTGYM", "ALL", "WITHOUT_EXPERT", "all_levels", "expand", "ids_by_level"]
 
 ALL = "all"
 """Stands for every level that the bot solves, in the option `levels`."""
@@ -31,6 +31,51 @@ WITHOUT_EXPERT = frozenset(
 )
 """Levels that can be played by name, and that MiniGrid's bot gives up: what lies in a box or is
 carried from the start is not in its plans, and a wrong door ends the two others."""
+
+AGENTGYM = (
+    "GoToRedBallGrey",
+    "GoToRedBall",
+    "GoToRedBallNoDists",
+    "GoToObjS4",  # `GoToObjS6` in the releases of MiniGrid that the server asks for
+    "GoToLocalS8N7",
+    "GoToObjMazeS7",
+    "GoToImpUnlock",
+    "GoToSeqS5R2",
+    "GoToRedBlueBall",
+    "GoToDoor",
+    "GoToObjDoor",
+    "Open",
+    "OpenRedDoor",
+    "OpenDoorLoc",
+    "OpenRedBlueDoorsDebug",
+    "OpenDoorsOrderN4Debug",
+    "Pickup",
+    "UnblockPickup",
+    "PickupLoc",
+    "PickupDistDebug",
+    "PickupAbove",
+    "PutNextLocalS6N4",
+    "PutNextS7N4Carrying",
+    "Unlock",
+    "UnlockLocalDist",
+    "KeyInBox",
+    "UnlockPickupDist",
+    "BlockedUnlockPickup",
+    "UnlockToUnlock",
+    "ActionObjDoor",
+    "FindObjS7",
+    "KeyCorridorS6R3",
+    "OneRoomS20",
+    "MoveTwoAcrossS8N9",
+    "SynthS5R2",
+    "SynthLoc",
+    "SynthSeq",
+    "MiniBossLevel",
+    "BossLevel",
+    "BossLevelNoUnlock",
+)
+"""The levels of AgentGym's server, whose item `i` is the level at `i % 40`, built from the seed
+`i // 40`. `agentgym` stands for them in the option `levels`."""
 
 _ID = re.compile(r"BabyAI-(\w+)-v[0-9]+")
 
@@ -54,23 +99,27 @@ def all_levels() -> tuple[str, ...]:
 
 
 def expand(levels: tuple[str, ...]) -> tuple[str, ...]:
-    """`levels` with `all` replaced by every level that the bot solves.
+    """`levels`, or what `all` or `agentgym` stands for.
 
     Raises:
-        ConfigError: If there is none, one is unknown, or one is named beside `all`.
+        ConfigError: If there is none, one is unknown, or one is named beside such a word.
     """
     known = all_levels()
-    if levels == (ALL,):
-        return tuple(level for level in known if level not in WITHOUT_EXPERT)
+    words = {
+        ALL: tuple(level for level in known if level not in WITHOUT_EXPERT),
+        "agentgym": AGENTGYM,
+    }
+    if len(levels) == 1 and levels[0] in words:
+        return words[levels[0]]
     if not levels:
         raise ConfigError("levels must name at least one BabyAI level, got none")
     for level in levels:
-        if level == ALL:
-            raise ConfigError(f"levels is {ALL!r} alone or names levels, got {list(levels)}")
+        if level in words:
+            raise ConfigError(f"levels is {level!r} alone or names levels, got {list(levels)}")
         if level not in known:
             raise ConfigError(
-                f"no BabyAI level is called {level!r}; there are {', '.join(known)}, and {ALL!r} "
-                "for all that the bot solves"
+                f"no BabyAI level is called {level!r}; there are {', '.join(known)}, {ALL!r} for "
+                "all that the bot solves, and 'agentgym' for those of AgentGym's server"
             )
     return levels
 

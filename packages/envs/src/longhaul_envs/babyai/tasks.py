@@ -5,13 +5,14 @@ split of a level's seed is decided by a hash of what the seed builds (walls, obj
 and instruction), so no two splits share a start.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import zip_longest
 from typing import NamedTuple
 
 from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
+from longhaul_envs.agentgym import prompts
 from longhaul_envs.babyai.levels import all_levels, expand
 from longhaul_envs.babyai.world import World
 from longhaul_envs.packaged import PackagedOptions, PackagedSource
@@ -25,6 +26,7 @@ from longhaul_envs.task_lists import (
 
 __all__ = ["BabyAIOptions", "parse_task_id", "source", "tasks"]
 
+_FORMS = ("longhaul", "agentgym")
 _SEED_DIGITS = 5
 
 
@@ -34,11 +36,13 @@ class BabyAIOptions(PackagedOptions):
 
     environment_id = "longhaul/BabyAI-v0"
     episodes_per_process = 16
-    rules = ("actions", "remember", "time_penalty")
+    rules = ("form", "actions", "remember", "time_penalty")
 
     levels: tuple[str, ...] = ("GoToLocal",)
-    """MiniGrid's level names without `BabyAI-` and `-v0`, or `all` that the bot solves. Chooses
-    tasks."""
+    """MiniGrid's level names without `BabyAI-` and `-v0`, `all` that the bot solves, or `agentgym`:
+    the 40 of AgentGym's server. Chooses tasks."""
+    form: str = "longhaul"
+    """`longhaul`, or `agentgym`: what AgentGym's server says, takes and pays. A rule."""
     actions: str = "high_level"
     """`high_level` or `primitive`. A rule."""
     remember: bool = True
@@ -50,6 +54,15 @@ class BabyAIOptions(PackagedOptions):
         object.__setattr__(self, "levels", expand(self.levels))
         if self.actions not in ("high_level", "primitive"):
             raise ConfigError(f"actions must be high_level or primitive, got {self.actions!r}")
+        if self.form not in _FORMS:
+            raise ConfigError(f"form must be {' or '.join(_FORMS)}, got {self.form!r}")
+        defaults = {field.name: field.default for field in fields(self)}
+        for name in ("actions", "remember", "time_penalty"):
+            if self.form == "agentgym" and getattr(self, name) != defaults[name]:
+                raise ConfigError(
+                    f"{name} = {getattr(self, name)!r} has no effect with form = 'agentgym'; leave "
+                    "it out"
+                )
 
     @property
     def version(self) -> str:
@@ -95,9 +108,10 @@ def _level_tasks(level: str, split: Split, options: BabyAIOptions, limit: int) -
         return _STARTS[level, seed]
 
     def task_of(seed: int) -> Task:
-        return options.task(
-            f"{level}/{seed:0{_SEED_DIGITS}}", split, goal=start_of(seed).mission, seed=seed
-        )
+        task_id = f"{level}/{seed:0{_SEED_DIGITS}}"
+        # several of AgentGym's levels ask for the same: goal and seed must tell them apart
+        task_seed = None if options.form == "agentgym" else seed
+        return options.task(task_id, split, goal=start_of(seed).mission, seed=task_seed)
 
     return procedural_tasks(
         split, limit=limit, content_of=lambda seed: start_of(seed).content, task_of=task_of
@@ -114,6 +128,8 @@ _STARTS: dict[tuple[str, int], _Start] = {}
 
 
 def _prompt(options: BabyAIOptions) -> EnvironmentPrompt:
+    if options.form == "agentgym":
+        return prompts.BABYAI
     if options.actions == "primitive":
         return EnvironmentPrompt(
             system=(

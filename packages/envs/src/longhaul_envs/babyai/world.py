@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 import numpy.typing as npt
+from minigrid.core.constants import IDX_TO_COLOR, IDX_TO_OBJECT, STATE_TO_IDX
 from minigrid.core.world_object import Door, WorldObj
 from minigrid.envs.babyai.core import roomgrid_level
 from minigrid.minigrid_env import MiniGridEnv
@@ -25,7 +26,7 @@ from minigrid.minigrid_env import MiniGridEnv
 from longhaul_envs.babyai.levels import ids_by_level
 from longhaul_envs.task_lists import content_hash
 
-__all__ = ["Cell", "Move", "Outcome", "Place", "Sight", "World"]
+__all__ = ["Cell", "InView", "Move", "Outcome", "Place", "Sight", "World"]
 
 
 def _say_nothing(*_: object) -> None:
@@ -37,6 +38,7 @@ roomgrid_level.__dict__["print"] = _say_nothing
 
 _STEPS = ((1, 0), (0, 1), (-1, 0), (0, -1))
 _KINDS = ("key", "ball", "box", "door")
+_DOOR_STATES = {index: state for state, index in STATE_TO_IDX.items()}
 
 Cell = tuple[int, int]
 
@@ -58,6 +60,11 @@ class Place(NamedTuple):
     column: int
     row: int
     direction: int
+
+    @property
+    def cell(self) -> Cell:
+        """The cell that it is in."""
+        return self.column, self.row
 
     @property
     def front(self) -> Cell:
@@ -98,6 +105,27 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InView:
+    """An object or a piece of wall that is in view at this moment."""
+
+    kind: str
+    """`key`, `ball`, `box`, `door` or `wall`."""
+    color: str
+    state: str
+    """As in `Sight`."""
+    cell: Cell
+    ahead: int
+    """Cells in front of the agent, at least 0."""
+    right: int
+    """Cells to the right; negative if to the left."""
+
+    @property
+    def look(self) -> str:
+        """Colour, state and kind: `red locked door`, `grey box`."""
+        return " ".join(filter(None, (self.color, self.state, self.kind)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Ways:
     """The result of one breadth-first search from where the agent is."""
 
@@ -123,7 +151,8 @@ class World:
         """Made since the reset."""
         self.known_XY: npt.NDArray[np.bool_] = np.zeros((0, 0), dtype=bool)
         self._names: list[tuple[str, WorldObj]] = []
-        self._view_UVC: npt.NDArray[np.uint8] = np.zeros((0, 0, 3), dtype=np.uint8)
+        self.view_UVC: npt.NDArray[np.uint8] = np.zeros((0, 0, 3), dtype=np.uint8)
+        """MiniGrid's image of what is in view; see `_look`."""
         self._ways: _Ways | None = None
 
     def reset(self, seed: int) -> None:
@@ -186,7 +215,7 @@ class World:
     def forget(self) -> None:
         """Know nothing but what is in view now."""
         self.known_XY[:] = False
-        self._look(self._view_UVC)
+        self._look(self.view_UVC)
 
     def carry_out(self, moves: Sequence[Move]) -> Outcome:
         """Make `moves` in order, looking after each, until they or the episode end."""
@@ -221,6 +250,42 @@ class World:
             )
             found.append(sight)
         return sorted(found, key=lambda s: (abs(s.ahead) + abs(s.right), s.name))
+
+    def in_view(self) -> list[InView]:
+        """What is in view, the farthest row first and each from left to right."""
+        size = self.view_UVC.shape[0]
+        found: list[InView] = []
+        for away in range(size):
+            for across in range(size):
+                kind, color, state = map(int, self.view_UVC[across, away])
+                ahead, right = size - 1 - away, across - size // 2
+                name = IDX_TO_OBJECT[kind]
+                if name in (*_KINDS, "wall") and (ahead or right):  # what is carried lies at (0, 0)
+                    found.append(
+                        InView(
+                            kind=name,
+                            color=IDX_TO_COLOR[color],
+                            state=_DOOR_STATES[state] if name == "door" else "",
+                            cell=self._cell_at(ahead, right),
+                            ahead=ahead,
+                            right=right,
+                        )
+                    )
+        return found
+
+    def window(self) -> tuple[range, range]:
+        """Columns and rows of the view, as AgentGym's server bounds its walks.
+
+        Towards smaller numbers each goes on for a cell beyond what is in view.
+        """
+        size = self.view_UVC.shape[0]
+        first = self._cell_at(size - 1, -(size // 2))
+        end = self._cell_at(-1, size - size // 2)
+        columns, rows = (
+            range(one, other) if one < other else range(other, one + 1)
+            for one, other in zip(first, end, strict=True)
+        )
+        return columns, rows
 
     def free_ahead(self) -> int:
         """Known cells in front of the agent that can be walked on, up to the first that cannot."""
@@ -286,8 +351,17 @@ class World:
         inside = (columns >= 0) & (columns < self.known_XY.shape[0])
         inside &= (rows >= 0) & (rows < self.known_XY.shape[1])
         self.known_XY[columns[inside], rows[inside]] = True
-        self._view_UVC = view_UVC
+        self.view_UVC = view_UVC
         self._ways = None
+
+    def _cell_at(self, ahead: int, right: int) -> Cell:
+        """The cell so many in front of the agent and to its right."""
+        place = self.place
+        ahead_u, ahead_v = _STEPS[place.direction]
+        return (
+            place.column + ahead * ahead_u - right * ahead_v,
+            place.row + ahead * ahead_v + right * ahead_u,
+        )
 
     def _all_ways(self) -> "_Ways":
         """Where the agent can get to without opening or moving anything."""

@@ -1,5 +1,6 @@
 """AgentGym's prompts: a chat that its clients begin, and then observations as they are."""
 
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +19,8 @@ _TASKS = {
     "longhaul/Search-v0": "searchqa",
     "longhaul/WebArena-v0": "webarena",
 }
-"""Environments of ours that read the actions which the authors' words name. BabyAI is none: its
-`toggle` and `toggle and go through` are the server's."""
+"""Environments of ours that read the actions which the authors' words name. BabyAI does in the
+server's form alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,8 @@ class AgentGymPrompt(PromptTemplate):
 
     opening: str
     answer: str
+    actions_marker: str = ""
+    """Comes after the observation where the authors' server lists the actions behind it."""
 
     def system_messages(self) -> tuple[Message, ...]:
         """The opening, and the answer to it: there is no system message."""
@@ -39,8 +42,11 @@ class AgentGymPrompt(PromptTemplate):
     def user_message(
         self, observation: Observation, past: Sequence[str] = (), *, summary: str = ""
     ) -> Message:
-        """See `PromptTemplate.user_message`: the observation's text alone."""
-        return Message(role="user", content=observation.text)
+        """See `PromptTemplate.user_message`: the observation as the authors' server writes it."""
+        listed = ""
+        if self.actions_marker and observation.admissible_actions is not None:
+            listed = self.actions_marker + json.dumps(observation.admissible_actions)
+        return Message(role="user", content=observation.text + listed)
 
 
 def agentgym_prompt(
@@ -49,14 +55,21 @@ def agentgym_prompt(
     """The prompt of AgentGym's client for an environment; see `published_template`."""
     words = tomllib.loads(Path(__file__).with_name("agentgym.toml").read_text("utf-8"))
     task = _TASKS.get(environment_id)
+    if environment_id == "longhaul/BabyAI-v0" and options.get("form") == "agentgym":
+        task = "babyai"
     if environment_id == _SERVERS:
         task = str(options.get("task") or options.get("task_name"))
     if task not in words:
         raise ConfigError(
             f'prompt.template = "agentgym" has no words for {environment_id} with {dict(options)}; '
-            f"it has them for {', '.join(_TASKS)}, and for {_SERVERS} with the tasks "
+            f"it has them for {', '.join(_TASKS)}, for longhaul/BabyAI-v0 with form = "
+            f"'agentgym', and for {_SERVERS} with the tasks "
             f'{", ".join(words)}; elsewhere set prompt.template = "default" and '
             'actions.format = "tags"'
         )
-    opening, answer = words[task]["opening"], words[task]["reply"]
-    return AgentGymPrompt(opening=opening, answer=answer, reply_prefix=reply_prefix)
+    return AgentGymPrompt(
+        opening=words[task]["opening"],
+        answer=words[task]["reply"],
+        actions_marker=words[task].get("actions", ""),
+        reply_prefix=reply_prefix,
+    )
