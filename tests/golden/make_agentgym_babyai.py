@@ -2,7 +2,7 @@ r"""Writes `agentgym_babyai.json.gz`: what AgentGym's own BabyAI says, by its se
 
     git clone https://github.com/WooooDyy/AgentGym    # at 3ef9235
     uv run --no-project --python 3.11 --with "minigrid==2.3.1" --with "gymnasium==0.29.1" \
-        --with "gym==0.26.2" --with matplotlib --with requests --with fastapi \
+        --with "gym==0.26.2" --with matplotlib --with requests --with fastapi --with uvicorn \
         python tests/golden/make_agentgym_babyai.py AgentGym
 
 Those are the releases that its `pyproject.toml` asks for. Server and client are imported from the
