@@ -5,6 +5,7 @@ Importing this imports Ray, and no verl.
 
 import functools
 import gc
+import shlex
 import sqlite3
 import time
 import warnings
@@ -21,8 +22,12 @@ from store_samples import run_started
 
 
 @contextmanager
-def ray_here() -> Generator[None]:
-    """A Ray that ends with the block. Needs the variables of `cpu_run`."""
+def ray_here(*, python: str | None = None) -> Generator[None]:
+    """A Ray that ends with the block. Needs the variables of `cpu_run`.
+
+    Args:
+        python: What its workers are started with, as a run's are; this one if None.
+    """
     with lean_ray():
         ray.init(
             address="local",
@@ -31,6 +36,7 @@ def ray_here() -> Generator[None]:
             include_dashboard=False,
             log_to_driver=False,
             configure_logging=False,
+            runtime_env=None if python is None else {"py_executable": shlex.quote(python)},
         )
     try:
         yield

@@ -30,6 +30,7 @@ from longhaul_trainer.gateway.server import Gateway
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.training.merging import cut_into_rows
 from store_samples import make_record, run_started
+from trainer.verl.pythons import Pythons
 from verl_process import IMPORTS_VERL
 
 pytestmark = [
@@ -185,13 +186,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def started(model: Path, cpu_run: None) -> Generator[tuple[Any, Any]]:
+def started(model: Path, cpu_run: None, pythons: Pythons) -> Generator[tuple[Any, Any]]:
     import ray
 
     from trainer.verl.local_ray import ray_here
     from trainer.verl.served_engine import start_engine
 
-    with ray_here():
+    with ray_here(python=pythons.engine):
         server, balancer = start_engine(
             model, max_model_tokens=MAX_PROMPT_TOKENS + MAX_REPLY_TOKENS
         )

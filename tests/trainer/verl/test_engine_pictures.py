@@ -8,10 +8,11 @@ NaN for short prompts. What the learner computes is compared with transformers i
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from trainer.verl.pythons import Pythons
 
 pytestmark = pytest.mark.slow  # starts a vLLM engine
 
@@ -22,7 +23,7 @@ Distances = dict[str, list[dict[str, float]]]
 
 
 @pytest.fixture(scope="module")
-def of_families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Distances]:
+def of_families(pythons: Pythons, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Distances]:
     """Nats between engine and transformers: by when, for each prompt, by what is shown."""
     folder = tmp_path_factory.mktemp("pictures")
     environment = os.environ | {
@@ -30,7 +31,7 @@ def of_families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Distances
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     }
     process = subprocess.run(
-        [sys.executable, str(PROGRAM), str(folder), *FAMILIES],
+        [pythons.engine, str(PROGRAM), str(folder), *FAMILIES],
         env=environment,
         capture_output=True,
         text=True,

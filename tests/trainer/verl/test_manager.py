@@ -19,6 +19,7 @@ from longhaul_trainer.training.columns import objects
 from longhaul_trainer.training.stopping import EpisodesInFlight
 from store_samples import make_failure
 from trainer.verl.local_ray import ray_here
+from trainer.verl.pythons import Pythons
 from verl_process import IMPORTS_VERL
 
 pytestmark = IMPORTS_VERL
@@ -87,7 +88,7 @@ def worker_without_model(marks: Path | None = None) -> type[Any]:
 
 
 @pytest.fixture(scope="module")
-def loops(cpu_run: None) -> Generator[Any]:
+def loops(cpu_run: None, pythons: Pythons) -> Generator[Any]:
     """Two for all of these tests: each takes seconds to import verl.
 
     They start where every processor is spoken for, as verl's pools may have it.
@@ -95,7 +96,7 @@ def loops(cpu_run: None) -> Generator[Any]:
     import ray
     from ray.util import placement_group
 
-    with ray_here():
+    with ray_here(python=pythons.engine):
         pool = placement_group([{"CPU": ray.cluster_resources()["CPU"]}])
         assert pool.wait(60)
         yield manager_of(worker_without_model())

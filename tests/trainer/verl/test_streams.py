@@ -11,6 +11,7 @@ from longhaul_core.errors import PolicyFailure
 from longhaul_core.policy import Completion, Prompt, Sampling, StreamingPolicy
 from longhaul_core.types import FinishReason
 from longhaul_trainer.models import prepare_model
+from trainer.verl.pythons import Pythons
 from verl_process import IMPORTS_VERL
 
 pytestmark = IMPORTS_VERL
@@ -28,13 +29,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def started(model: Path, cpu_run: None) -> Generator[tuple[Any, Any]]:
+def started(model: Path, cpu_run: None, pythons: Pythons) -> Generator[tuple[Any, Any]]:
     import ray
 
     from trainer.verl.local_ray import ray_here
     from trainer.verl.served_engine import start_engine
 
-    with ray_here():
+    with ray_here(python=pythons.engine):
         server, balancer = start_engine(model)
         yield server, balancer
         ray.get(server.stop.remote())

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from transformers import AutoModelForCausalLM
 from longhaul_trainer.models.shards import write_model
 from longhaul_trainer.training.rank_balance import imbalance, shared_out
 from ports import free_port
+from trainer.verl.pythons import Pythons
 from trainer.verl.rank_update import BALANCED, NUM_RANKS, WRONG
 from trainer.verl.updates import (
     LOSSES,
@@ -34,14 +34,14 @@ TIME_LIMIT_SECONDS = 600
 
 
 @pytest.fixture(scope="module")
-def folder(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(model_folder: Path, pythons: Pythons, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the ranks left."""
     folder = tmp_path_factory.mktemp("ranks")
     tests = str(Path(__file__).parents[2])
     port = str(free_port())
     ranks: list[subprocess.Popen[bytes]] = []
     for rank in range(NUM_RANKS):
-        command = [sys.executable, str(PROGRAM), str(rank), port, str(model_folder), str(folder)]
+        command = [pythons.verl, str(PROGRAM), str(rank), port, str(model_folder), str(folder)]
         with (folder / f"rank-{rank}.log").open("wb") as log:
             environment = os.environ | {"PYTHONPATH": tests, "OMP_NUM_THREADS": "1"}
             ranks.append(
