@@ -11,7 +11,7 @@ from longhaul_trainer.verl.cpu.zygote import Zygote
 from longhaul_trainer.verl.variables import prepare_environment
 from training.launching import (
     FORKED_TRAINER,
-    SMOKE,
+    SMOKE_RUN,
     STARTED,
     Launched,
     finish,
@@ -78,7 +78,7 @@ def agents_python(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     """Started cold, as a user starts it, and looked at by a stranger while it trains."""
     folder: Path = tmp_path_factory.mktemp("smoke")
-    process = trainer(folder, "train", str(SMOKE), cold=True)
+    process = trainer(folder, *SMOKE_RUN, cold=True)
     wait_until(process, lambda: "step 1 " in (folder / "output.txt").read_text(encoding="utf-8"))
     looked_at(process.pid).write(folder)
     launched = finish(process, folder)

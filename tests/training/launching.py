@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[2]
 FORKED_TRAINER = "LONGHAUL_TESTS_TRAINER"
 """Variable: the Python that trainers which are not cold are started with."""
 SMOKE = ROOT / "configs" / "smoke.toml"
+SMOKE_RUN = ("train", str(SMOKE), "tasks_per_training_step=4")
+"""The smoke run with half of its tasks: all of them take twice as long, and show no more."""
 WORLDS = Path(__file__).with_name("worlds.toml")
 TIME_LIMIT_SECONDS = 600
 STARTED: list["subprocess.Popen[str]"] = []

@@ -20,7 +20,7 @@ from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariable
 
 from longhaul_trainer.models import prepare_model
 from training.launching import (
-    SMOKE,
+    SMOKE_RUN,
     Launched,
     finish,
     kill_group,
@@ -67,7 +67,7 @@ def moments(folder: Path) -> Iterator[Moment]:
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     """A run after `NUM_KILLS` kills, each followed by a resume; started cold, as a user does."""
     folder = tmp_path_factory.mktemp("killed")
-    process = trainer(folder, "train", str(SMOKE), cold=True)
+    process = trainer(folder, *SMOKE_RUN, cold=True)
     for number, happened in zip(range(NUM_KILLS), moments(folder), strict=False):
         if number == 1:  # the next one is looked for more often
             wait_until(process, lambda: has_checkpoint(folder, 2))

@@ -227,7 +227,7 @@ def test_each_group_has_all_its_episodes_or_a_recorded_failure(smoke: Launched) 
         "WHERE g.phase = 'train' GROUP BY 1, 2, 3"
     )
 
-    assert len(rows) == 4 * 8
+    assert len(rows) == 4 * 4
     assert all(size == found == 4 for _, _, size, found in rows)
 
 
@@ -237,7 +237,7 @@ def test_the_episode_parts_of_a_group_cancel(smoke: Launched) -> None:
         "GROUP BY training_step, group_index"
     )
 
-    assert len(rows) == 4 * 8
+    assert len(rows) == 4 * 4
     assert all(abs(total) < 1e-6 for (total,) in rows)
 
 
