@@ -7,6 +7,7 @@ sizes in their places.
 
 import json
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +66,7 @@ def compared(model: Path, family: str) -> dict[str, list[dict[str, float]]]:
     from verl.workers.rollout.utils import qwen2_5_vl_dedup_image_tokens
     from vllm import LLM, SamplingParams
 
-    # As in a worker of ours.
-    import longhaul_trainer.verl.cpu.engine  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    import_module("longhaul_trainer.verl.cpu.engine")  # as a worker of ours does
 
     model.mkdir()
     write_tiny_vision_model(model, family=family)

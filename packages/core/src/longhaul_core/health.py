@@ -55,11 +55,17 @@ def warnings_of(metrics: Mapping[str, float]) -> list[HealthWarning]:
     Args:
         metrics: Of one training step. What is missing or not a number is not judged.
     """
-    found: list[HealthWarning] = []
     count = metrics.get("groups/count", 0.0)
     share = metrics.get("groups/without_signal", 0.0) / count if count else 0.0
-    if share > MAX_SHARE_WITHOUT_SIGNAL:
-        found.append(
+    invalid = metrics.get("episodes/invalid_action_rate", 0.0)
+    entropy = metrics.get("actor/entropy", float("inf"))
+    # Not measured where every episode was sampled by earlier weights.
+    difference = metrics.get("agreement/logprob_difference_mean", 0.0)
+    # Not measured where nobody was shown two different pictures.
+    change = metrics.get("sight/logprob_change_mean", float("inf"))
+    judged = (
+        (
+            share > MAX_SHARE_WITHOUT_SIGNAL,
             HealthWarning(
                 "groups/without_signal",
                 share,
@@ -67,34 +73,30 @@ def warnings_of(metrics: Mapping[str, float]) -> list[HealthWarning]:
                 f"{share:.0%} of the groups gave no signal (all episodes alike)",
                 "tasks are too easy or too hard, or the policy has collapsed: look at the groups, "
                 "and at the success rate of each task",
-            )
-        )
-    invalid = metrics.get("episodes/invalid_action_rate", 0.0)
-    if invalid > MAX_INVALID_RATE:
-        found.append(
+            ),
+        ),
+        (
+            invalid > MAX_INVALID_RATE,
             HealthWarning(
                 "episodes/invalid_action_rate",
                 invalid,
                 MAX_INVALID_RATE,
                 f"{invalid:.0%} of the actions are invalid",
                 "check actions.format, prompt.reply_prefix and rollout.max_reply_tokens",
-            )
-        )
-    entropy = metrics.get("actor/entropy", float("inf"))
-    if entropy < MIN_ENTROPY:
-        found.append(
+            ),
+        ),
+        (
+            entropy < MIN_ENTROPY,
             HealthWarning(
                 "actor/entropy",
                 entropy,
                 MIN_ENTROPY,
                 f"entropy is {entropy:.2g} nats per token; the policy hardly explores",
                 "lower optimizer.learning_rate or raise loss.entropy_coefficient",
-            )
-        )
-    # Not measured where every episode was sampled by earlier weights.
-    difference = metrics.get("agreement/logprob_difference_mean", 0.0)
-    if difference > MAX_LOGPROB_DIFFERENCE:
-        found.append(
+            ),
+        ),
+        (
+            difference > MAX_LOGPROB_DIFFERENCE,
             HealthWarning(
                 "agreement/logprob_difference_mean",
                 difference,
@@ -102,12 +104,10 @@ def warnings_of(metrics: Mapping[str, float]) -> list[HealthWarning]:
                 f"sampler and learner differ by {difference:.2g} nats per token",
                 "their weights or their arithmetic are not the same: run `trainer audit`, and "
                 "compare model.dtype with model.engine_dtype",
-            )
-        )
-    # Not measured where nobody was shown two different pictures.
-    change = metrics.get("sight/logprob_change_mean", float("inf"))
-    if change < MIN_SIGHT:
-        found.append(
+            ),
+        ),
+        (
+            change < MIN_SIGHT,
             HealthWarning(
                 "sight/logprob_change_mean",
                 change,
@@ -115,6 +115,7 @@ def warnings_of(metrics: Mapping[str, float]) -> list[HealthWarning]:
                 f"other pictures move replies by {change:.2g} nats per token; the policy is blind",
                 'compare its success with that of model.pictures = "grey", and look whether the '
                 "text alone, or a narrow policy, decides the actions",
-            )
-        )
-    return found
+            ),
+        ),
+    )
+    return [warning for is_wrong, warning in judged if is_wrong]

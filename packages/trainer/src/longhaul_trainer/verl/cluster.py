@@ -147,7 +147,7 @@ def _bring_up(device: Device, **options: Any) -> None:  # noqa: ANN401  Ray's ow
         for pid in set(descendants(os.getpid())) - there:  # they would stay until this one ends
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        reason = _fatal_check() or (str(error).strip().splitlines() or [repr(error)])[-1]
+        reason = _reason_of(error)
         limits = ", ".join(f"{name}={os.environ.get(name, '30')}" for name in START_LIMITS)
         raise MachineError(
             f"Ray did not start on this machine ({reason}); if it was too slow, end what else "
@@ -156,16 +156,18 @@ def _bring_up(device: Device, **options: Any) -> None:  # noqa: ANN401  Ray's ow
         ) from error
 
 
-def _fatal_check() -> str | None:
-    """Why Ray's node, if it did, ended itself: its log alone says it, and Ray that it was slow.
+def _reason_of(error: Exception) -> str:
+    """Why Ray did not start, in a line.
 
-    So ends each that waits 15 s for a port of its agents (ray-project/ray#65983).
+    Where its node has ended itself, Ray says that it was slow, and the node's log alone why: so
+    ends each that waits 15 s for a port of its agents (ray-project/ray#65983).
     """
     log = Path(os.environ["RAY_TMPDIR"], "ray", "session_latest", "logs", "raylet.err")
-    with suppress(FileNotFoundError):
-        found = re.search(r"Check failed: (.+)", log.read_text(encoding="utf-8", errors="replace"))
-        return found and found[1].strip()
-    return None
+    if "timed out during startup" in str(error) and log.exists():
+        said = log.read_text(encoding="utf-8", errors="replace")
+        if found := re.search(r"Check failed: (.+)", said):
+            return found[1].strip()
+    return (str(error).strip().splitlines() or [repr(error)])[-1]
 
 
 def _join(address: str, *, device: str) -> None:

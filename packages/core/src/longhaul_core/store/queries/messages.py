@@ -164,7 +164,7 @@ def sampling_of(sampling_json: str | None) -> Sampling | None:
 
 
 def texts_of(list_json: str | None) -> tuple[str, ...]:
-    """A list of texts as the store keeps it; it keeps no empty one."""
+    """A list of texts as the store keeps it; null stands for an empty one."""
     return () if list_json is None else tuple(json.loads(list_json))
 
 
