@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from ports import free_port
-from training.launching import SMOKE, Launched, finish, run, trainer, wait_until
+from training.launching import (
+    FORKED_TRAINER,
+    SMOKE,
+    Launched,
+    finish,
+    run,
+    trainer,
+    wait_until,
+)
 from training.test_smoke_run import LOGPROB_BOUND
 from training.variety import assert_advantages_vary, assert_rewards_vary
 from variation import assert_both_signs
@@ -44,6 +52,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in variables.items():
             patch.setenv(name, value)
+        # Ray reads whether it needs a token while it is imported: the trainers are no forks.
+        patch.setenv(FORKED_TRAINER, sys.executable)
         try:
             port = address.partition(":")[2]
             start(
@@ -73,9 +83,7 @@ def trained(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Launched:
         "validation.before=false",
         "validation.every=0",
         "checkpoint.every=2",
-        cold=True,
     )
-    # Every process of a cluster imports everything anew.
     launched = finish(process, folder, limit_seconds=1500)
     assert launched.returncode == 0, launched.output
     return launched
@@ -87,7 +95,6 @@ def test_a_cluster_that_is_too_small_is_refused_by_its_numbers(
     refused = run(
         tmp_path,
         *("train", str(SMOKE), f"resources.ray_address={cluster}", "resources.num_nodes=3"),
-        cold=True,
     )
 
     assert refused.returncode == 3

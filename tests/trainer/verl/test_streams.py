@@ -1,6 +1,7 @@
 """Tests for streaming from an engine: a real one, behind our server, asked by verl's client."""
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from pathlib import Path
 from typing import Any
@@ -163,8 +164,12 @@ def test_a_reply_that_nobody_waits_for_any_more_ends_in_the_engine(
 def test_a_stream_goes_on_after_an_update_with_every_token_in_its_place(
     policy: Callable[[str], StreamingPolicy],
     engine: Any,  # noqa: ANN401
+    tokenizer: Any,  # noqa: ANN401
     stop: tuple[str, ...],
 ) -> None:
+    never_ends = ("logit_bias", json.dumps({tokenizer.eos_token_id: -100}))
+    asked_for = sampling(max_tokens=LONG, stop=stop, altered=(never_ends,))
+
     async def interrupted() -> tuple[Completion, list[Sequence[int]], int]:
         asked, pieces, began = policy("InterruptibleClient"), list[Sequence[int]](), asyncio.Event()
 
@@ -173,9 +178,7 @@ def test_a_stream_goes_on_after_an_update_with_every_token_in_its_place(
             began.set()
 
         waiting = asyncio.create_task(
-            asked.stream(
-                PROMPT, sampling(max_tokens=LONG, stop=stop), episode_id="one", on_tokens=take
-            )
+            asked.stream(PROMPT, asked_for, episode_id="one", on_tokens=take)
         )
         await began.wait()
         aborted = await engine.abort_all_requests.remote()

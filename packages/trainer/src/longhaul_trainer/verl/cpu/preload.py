@@ -19,8 +19,8 @@ from longhaul_trainer.device import Device
 from longhaul_trainer.verl.cpu.zygote import Zygote
 
 SHARED_ZYGOTE = "LONGHAUL_ZYGOTE"
-"""Variable: the stand-in of a zygote that is there already. One run after another uses it, and
-none starts its own; whoever started it ends it."""
+"""Variable: the stand-in of a zygote that is there already, on each node of a cluster too. One run
+after another uses it, and none starts its own; whoever started it ends it."""
 
 OWN = ("longhaul_trainer.verl.trainer", "longhaul_trainer.verl.engine_server")
 """What the trainer's process needs: vLLM is imported in it when it launches the server."""
@@ -71,10 +71,10 @@ def preloaded_python(run: RunConfig, *, device: Device, folder: Path) -> Generat
         folder: For small files.
     """
     shared = os.environ.get(SHARED_ZYGOTE)
-    if device == "gpu" or run.resources.ray_address is not None:
-        yield None
-    elif shared is not None:
+    if device == "cpu" and shared is not None:
         yield Path(shared)
+    elif device == "gpu" or run.resources.ray_address is not None:
+        yield None
     else:
         with Zygote(LIBRARIES, folder=folder) as zygote:
             yield zygote.stand_in
