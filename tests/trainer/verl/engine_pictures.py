@@ -66,8 +66,10 @@ def compared(model: Path, family: str) -> dict[str, list[dict[str, float]]]:
     from verl.workers.rollout.utils import qwen2_5_vl_dedup_image_tokens
     from vllm import LLM, SamplingParams
 
-    import_module("longhaul_trainer.verl.cpu.engine")  # as a worker of ours does
+    from longhaul_trainer.verl.model_classes import ask_a_fork
 
+    import_module("longhaul_trainer.verl.cpu.engine")  # as a worker of ours does
+    ask_a_fork()
     model.mkdir()
     write_tiny_vision_model(model, family=family)
     reader, renderer = load_picture_reader(model), load_renderer(model)

@@ -56,6 +56,9 @@ def main(model: str, weights: str, scratch: str, result: str) -> None:
     prepare_environment("cpu", scratch=Path(scratch))
     from vllm import LLM
 
+    from longhaul_trainer.verl.model_classes import ask_a_fork
+
+    ask_a_fork()
     engine = LLM(
         model,
         dtype="float32",

@@ -64,6 +64,10 @@ def start_engine(model: Path, *, max_model_tokens: int = MAX_MODEL_TOKENS) -> tu
             from vllm import AsyncEngineArgs
             from vllm.v1.engine.async_llm import AsyncLLM
 
+            from longhaul_trainer.verl.model_classes import ask_a_fork
+
+            ask_a_fork()
+
             options: dict[str, Any] = {
                 "model": model,
                 "dtype": "float32",

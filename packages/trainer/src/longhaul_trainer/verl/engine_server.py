@@ -37,6 +37,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 from longhaul_trainer.verl.client import QUEUE_SECONDS
 from longhaul_trainer.verl.engine_updates import PrivateWorkerExtension
+from longhaul_trainer.verl.model_classes import ask_a_fork
 from longhaul_trainer.verl.private_folder import private_folder
 from longhaul_trainer.verl.streams import Outboxes, StreamName, TokenListener
 
@@ -130,6 +131,7 @@ class EngineServer(vLLMHttpServer):
         os.environ.setdefault("VLLM_RPC_BASE_PATH", str(private_folder()))
         asked = AsyncEngineArgs.from_cli_args(args)
         usage = UsageContext.OPENAI_API_SERVER
+        ask_a_fork()
         config: Any = asked.create_engine_config(usage_context=usage)
         config.parallel_config.data_parallel_master_port = self._dp_master_port
         engine = AsyncLLM.from_vllm_config(
