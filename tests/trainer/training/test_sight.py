@@ -40,11 +40,22 @@ def found(rows: Sequence[dict[str, Any]]) -> list[list[float] | None]:
     ]
 
 
-def test_pictures_of_one_size_change_places_half_way_round() -> None:
-    """Of 1, 2, 3, 4 each gets the one two further on; the wide one is the only one of its size."""
-    rows = [row((SMALL, 1.0), (SMALL, 2.0)), row((WIDE, 9.0), (SMALL, 3.0)), row((SMALL, 4.0))]
+def test_a_picture_gives_its_place_to_the_one_of_its_size_that_differs_most() -> None:
+    """Of 1, 2, 4, 8; the wide one is the only one of its size."""
+    rows = [row((SMALL, 1.0), (SMALL, 2.0)), row((WIDE, 9.0), (SMALL, 8.0)), row((SMALL, 4.0))]
 
-    assert found(rows) == [[3.0, 4.0], [9.0, 1.0], [2.0]]
+    assert found(rows) == [[8.0, 8.0], [9.0, 1.0], [8.0]]
+
+
+def test_pictures_of_equal_means_still_change_places() -> None:
+    striped = torch.tensor([[0.0, 2.0]] * 4)
+    rows = [row((SMALL, 1.0)), {PATCHES: striped, GRIDS: torch.tensor([SMALL])}]
+
+    first, second = with_other_pictures(rows)
+    assert first is not None
+    assert second is not None
+    assert torch.equal(first[PATCHES], striped)
+    assert torch.equal(second[PATCHES], rows[0][PATCHES])
 
 
 def test_a_picture_that_is_shown_again_is_one_picture() -> None:

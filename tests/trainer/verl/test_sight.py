@@ -13,7 +13,7 @@ from verl_process import IMPORTS_VERL
 
 pytestmark = IMPORTS_VERL
 
-KEYS = [f"train-1-0_{number}_0" for number in range(9)]
+KEYS = [f"train-1-0_{number}_0" for number in range(18)]
 PICTURES = [
     {PATCHES: torch.full((4, 2), number), GRIDS: torch.tensor([[1, 2, 2]])} for number in (1.0, 3.0)
 ]
@@ -132,7 +132,12 @@ def test_nothing_is_computed_where_no_picture_has_another(queue: Queue) -> None:
 
 @pytest.mark.parametrize(
     ("num_rows", "num_ranks", "places"),
-    [(9, 1, [0, 2, 4, 6]), (3, 1, [0, 1, 2]), (9, 3, [0, 1, 2, 3, 4, 5]), (6, 6, [*range(6)])],
+    [
+        (18, 1, [0, 2, 4, 6, 8, 10, 12, 14]),
+        (3, 1, [0, 1, 2]),
+        (12, 3, [*range(9)]),
+        (12, 12, [*range(12)]),
+    ],
 )
 def test_a_few_rows_from_all_over_the_batch_are_tried(
     num_rows: int, num_ranks: int, places: list[int]

@@ -23,8 +23,8 @@ Size = tuple[int, ...]
 def with_other_pictures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
     """Rows with another picture of the same size in the place of each of theirs.
 
-    The different pictures of a size make a circle, and each gives its place to the one half-way
-    round: neighbours are often those of one episode, and nearly equal.
+    It is the one that differs from it most, in the mean of each patch: a policy that sees may well
+    answer two pictures alike, and all the more two that are nearly equal.
 
     Args:
         rows: What the model reads of the pictures of each; rows without pictures have neither
@@ -34,17 +34,18 @@ def with_other_pictures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any
         The same rows; None for one whose every picture is the only one of its size.
     """
     shown = [_pictures_of(row) for row in rows]
-    circles: dict[Size, dict[bytes, torch.Tensor]] = defaultdict(dict)
+    sizes: dict[Size, dict[bytes, torch.Tensor]] = defaultdict(dict)
     for pictures in shown:
         for size, patches in pictures:
-            circles[size].setdefault(_bytes_of(patches), patches)
+            sizes[size].setdefault(_bytes_of(patches), patches)
     replaced: dict[Size, dict[bytes, torch.Tensor]] = {}
-    for size, circle in circles.items():
-        if len(circle) > 1:
-            different = list(circle.values())
-            half = len(different) // 2
-            others = different[half:] + different[:half]
-            replaced[size] = dict(zip(circle, others, strict=True))
+    for size, of_size in sizes.items():
+        if len(of_size) > 1:
+            different = list(of_size.values())
+            means_PN = torch.stack([patches.float().mean(dim=1) for patches in different])
+            farthest = _farthest(means_PN).tolist()
+            others = [different[place] for place in farthest]
+            replaced[size] = dict(zip(of_size, others, strict=True))
     return [
         {
             **row,
@@ -78,6 +79,12 @@ def _pictures_of(row: Mapping[str, Any]) -> list[tuple[Size, torch.Tensor]]:
     sizes = [tuple(size) for size in row[GRIDS].tolist()]
     parts = row[PATCHES].split([time * height * width for time, height, width in sizes])
     return list(zip(sizes, parts, strict=True))
+
+
+def _farthest(points_PN: torch.Tensor) -> torch.Tensor:
+    """[P]: of each point the one that is farthest from it, and never itself."""
+    distances_PP = torch.cdist(points_PN, points_PN, p=1).fill_diagonal_(-1)
+    return distances_PP.argmax(dim=1)
 
 
 def _bytes_of(patches: torch.Tensor) -> bytes:

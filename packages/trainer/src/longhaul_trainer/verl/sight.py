@@ -16,7 +16,8 @@ from longhaul_trainer.verl.buffer import PARTITION
 
 SHOWN = "multi_modal_inputs"
 """verl's name of the field that holds what the model reads of a row's pictures."""
-MIN_ROWS = 4
+MIN_ROWS = 8
+"""So many that not all of them are likely to have the same answer."""
 
 
 def rows_to_try(batch: KVBatchMeta, *, num_ranks: int) -> KVBatchMeta:
