@@ -1,11 +1,13 @@
 """The benchmark of 1,024 episodes at once, with 16: it plays, credits and learns as it says."""
 
+import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from training.launching import FORKED_TRAINER
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "scale.py"
 
@@ -21,8 +23,9 @@ def test_every_kind_of_process_is_measured_and_every_step_is_stored() -> None:
         "speed": 1000,
         "learner-speed": 1e6,
     }
+    options = [f"--{name}={value}" for name, value in size.items()]
     finished = subprocess.run(
-        [sys.executable, BENCHMARK, *(f"--{name}={value}" for name, value in size.items())],
+        [os.environ[FORKED_TRAINER], BENCHMARK, *options],
         capture_output=True,
         text=True,
         timeout=300,

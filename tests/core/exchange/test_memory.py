@@ -17,7 +17,7 @@ from longhaul_core.store import Record, StoreWriter
 from longhaul_core.types import Trajectory
 from store_samples import make_record, make_task, make_trajectory, run_started
 
-FEW, MANY = 200, 2_000
+FEW, MANY = 100, 1_000
 GROWS_BY = 4.0
 """MiB at most between the two: beyond what allocators leave over, and far below the files."""
 TESTS = Path(__file__).parents[2]

@@ -260,4 +260,4 @@ def test_questions_of_wordnet_take_two_searches() -> None:
     counts = {split: len(environment.tasks(split)) for split in Split}
     assert counts == {Split.TRAIN: 1024, Split.VALIDATION: 256, Split.TEST: 256}
     refuse_shared_bridges(environment)
-    takes_two_searches(environment, 64)
+    takes_two_searches(environment, 24)
