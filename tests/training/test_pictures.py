@@ -1,18 +1,23 @@
-"""A run of a Qwen3-VL that reads pictures, several in a row, through the whole stack and the audit.
+"""An adapter and a critic of a Qwen3-VL, several pictures in a row, through the whole stack.
 
-`test_program_pictures.py` does so with a Qwen2.5-VL.
+`test_program_pictures.py` trains all weights of a Qwen2.5-VL.
 """
 
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]: bare PathLike
 from sqlalchemy.orm import Session
 
 from longhaul_core.audit import audit_run, one_line
 from longhaul_core.health import MIN_SIGHT
 from longhaul_core.store import read_only_engine
 from longhaul_trainer.models.tiny_vision import write_tiny_vision_model
+from training.critic import assert_a_critic_learned
 from training.launching import SMOKE, Launched, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -30,6 +35,9 @@ OPTIONS = (
     "validation.num_tasks=2",
     "validation.test_num_tasks=2",
     "checkpoint.every=2",
+    "model.lora_rank=4",
+    'algorithm.name="gae"',
+    "critic.learning_rate=1e-3",
 )
 
 
@@ -86,12 +94,29 @@ def test_the_audit_finds_nothing(trained: Launched) -> None:
     assert report.training_steps == (1, 2)
 
 
-def test_the_weights_that_read_pictures_moved(trained: Launched, model: Path) -> None:
-    from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
+PARTS = ("visual.merger.", "visual.deepstack_merger_list.", "language_model.layers.")
+"""Of the weights: where pictures enter, at two depths, and where text does."""
 
-    start = load_file(model / "model.safetensors")
+
+def test_the_adapter_is_of_the_part_that_reads_text(trained: Launched, model: Path) -> None:
     final = load_file(trained.run_folder / "model" / "model.safetensors")
 
-    moved = {name for name, weight in start.items() if not (weight == final[name]).all()}
-    for part in ("visual.merger.", "visual.deepstack_merger_list.", "language_model.layers."):
-        assert any(name.startswith(f"model.{part}") for name in moved), part
+    assert parts_that_moved(final, model) == {"language_model.layers."}
+
+
+def test_the_critic_values_every_step_and_learns_to_see(trained: Launched, model: Path) -> None:
+    assert_a_critic_learned(trained, num_training_steps=2, where="phase = 'train'")
+    folder = trained.run_folder / "checkpoints" / "global_step_2" / "critic"
+    critic: dict[str, Any] = torch.load(folder / "model_world_size_1_rank_0.pt", weights_only=False)
+
+    final = {name: weight.to_local() for name, weight in critic.items()}
+    assert final["lm_head.weight"].shape[0] == 1
+    assert parts_that_moved(final, model) == {*PARTS}
+
+
+def parts_that_moved(final: Mapping[str, torch.Tensor], model: Path) -> set[str]:
+    start = load_file(model / "model.safetensors")
+    moved = {
+        name for name in start.keys() & final.keys() if not torch.equal(start[name], final[name])
+    }
+    return {part for part in PARTS if any(f"model.{part}" in name for name in moved)}

@@ -40,11 +40,13 @@ from longhaul_core.types import (
     FailureCause,
     Message,
     Observation,
+    Picture,
     SampledTokens,
     Step,
     StopReason,
     Task,
     Trajectory,
+    pictures_of,
 )
 
 
@@ -159,19 +161,24 @@ def final_prompt(environment: Environment, **overrides: float) -> bytes | None:
     return None if tokens is None else bytes(tokens)
 
 
+class Showing(ScriptedEnvironment):
+    """With a picture beside each text."""
+
+    def _observe(self, text: str) -> Observation:
+        return replace(super()._observe(text), pictures=(Picture.of(text.encode()),))
+
+
 def test_the_final_prompt_is_what_the_next_step_would_have_read() -> None:
     remembering = make_agent(build_memory=lambda: FullHistory(template=PromptTemplate()))
-    longer = trajectory_of(play(ScriptedEnvironment(rewards=[0.0] * 9), remembering, horizon=3))
+    longer = trajectory_of(play(Showing(rewards=[0.0] * 9), remembering, horizon=3))
     cut = trajectory_of(
-        play(
-            ScriptedEnvironment(rewards=[0.0] * 9),
-            remembering,
-            with_final_prompt=True,
-            horizon=2,
-        )
+        play(Showing(rewards=[0.0] * 9), remembering, with_final_prompt=True, horizon=2)
     )
 
+    (call,) = longer.steps[2].calls
     assert cut.final_prompt_tokens == sampled_of(longer.steps[2]).prompt_tokens
+    assert cut.final_prompt_pictures == pictures_of(call.messages)
+    assert len(cut.final_prompt_pictures) == 3
     assert longer.final_prompt_tokens is None  # nobody asked
 
 

@@ -12,10 +12,18 @@ import pytest
 from gateways import Played, Stage, responder_of
 from longhaul_core.policy import Completion, Prompt
 from longhaul_core.rollout import Responder
-from longhaul_core.types import Call, Continuation, Message, Picture, Sampling, Trajectory
+from longhaul_core.types import (
+    Call,
+    Continuation,
+    Message,
+    Picture,
+    Sampling,
+    Trajectory,
+    pictures_of,
+)
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.models.folder import MESSAGE_END_ID
-from longhaul_trainer.rendering.pictures import MOST_PIXELS, pictures_of
+from longhaul_trainer.rendering.pictures import MOST_PIXELS
 from longhaul_trainer.rendering.renderer import ChatTemplateRenderer, load_renderer
 from longhaul_trainer.training.merging import cut_into_rows
 from pictures import png

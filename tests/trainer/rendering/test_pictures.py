@@ -10,7 +10,15 @@ from transformers import AutoProcessor, AutoTokenizer
 
 from longhaul_core.audit.loader import PICTURE_TOKENS, num_picture_places
 from longhaul_core.store.packing import pack_tokens
-from longhaul_core.types import Call, Message, Picture, SampledTokens, Tool, ToolCall
+from longhaul_core.types import (
+    Call,
+    Message,
+    Picture,
+    SampledTokens,
+    Tool,
+    ToolCall,
+    pictures_of,
+)
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.models.tiny_vision import write_tiny_vision_model
 from longhaul_trainer.models.vision import FAMILIES
@@ -19,7 +27,6 @@ from longhaul_trainer.rendering.pictures import (
     PictureReader,
     load_picture_reader,
     picture_reader,
-    pictures_of,
 )
 from longhaul_trainer.rendering.pieces import token_pieces
 from longhaul_trainer.rendering.renderer import ChatTemplateRenderer, load_renderer
@@ -242,6 +249,24 @@ def test_a_reader_of_grey_pictures_shows_nothing_but_their_sizes(
         assert grey.num_tokens(picture) == reader.num_tokens(picture)
     with pytest.raises(ValueError, match="cannot be read"):
         grey.image(Picture.of(b"no picture"))
+
+
+@pytest.mark.parametrize(
+    ("cut", "kept", "shown"),
+    [(0, 0, (RED, BLUE)), (1, 1, (RED, BLUE)), (4, 8, (BLUE,)), (9, 9, (BLUE,)), (11, 13, ())],
+    ids=["whole", "before the first", "in the first", "between them", "in the second"],
+)
+def test_the_end_of_a_prompt_has_whole_pictures_alone(
+    processor: Any,  # noqa: ANN401
+    reader: PictureReader,
+    cut: int,
+    kept: int,
+    shown: tuple[Picture, ...],
+) -> None:
+    token = processor.image_token_id
+    tokens = [5, 6, *[token] * 6, 7, 8, *[token] * 3, 9]
+
+    assert reader.whole_at_the_end(tokens[cut:], (RED, BLUE)) == (tuple(tokens[kept:]), shown)
 
 
 def test_no_more_pixels_are_kept_than_are_allowed(

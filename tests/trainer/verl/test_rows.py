@@ -1,6 +1,7 @@
 """Tests for `longhaul_trainer.verl.rows`, through verl's own post-processing."""
 
 import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -232,7 +233,9 @@ def test_a_row_carries_the_pictures_of_its_prompt_where_the_model_reads_them(
 ) -> None:
     from longhaul_trainer.verl.rows import to_rows
 
-    reader = load_picture_reader(prepare_model("tiny-vision", tmp_path))
+    folder = prepare_model("tiny-vision", tmp_path)
+    placeholder = json.loads((folder / "config.json").read_text())["image_token_id"]
+    reader = load_picture_reader(folder)
     assert reader is not None
     red, blue = (Picture.of(png(colour)) for colour in ("red", "blue"))
     trajectory = make_trajectory(rewards=REWARDS)
@@ -251,7 +254,12 @@ def test_a_row_carries_the_pictures_of_its_prompt_where_the_model_reads_them(
             strict=True,
         )
     ]
-    trajectory = replace(trajectory, steps=tuple(shown))
+    trajectory = replace(
+        trajectory,
+        steps=tuple(shown),
+        final_prompt_tokens=(5, 6, *reader.expanded([placeholder], [blue]), 7),
+        final_prompt_pictures=(red, blue),
+    )
 
     def pictures(reads: PictureReader | None) -> list[Any]:
         rows = to_rows(
@@ -263,6 +271,11 @@ def test_a_row_carries_the_pictures_of_its_prompt_where_the_model_reads_them(
         )
         return [row.multi_modal_data for row in rows]
 
-    assert pictures(None) == [None] * 3
+    assert pictures(None) == [None] * 4
     seen_red, seen_blue = reader.image(red), reader.image(blue)
-    assert pictures(reader) == [{"images": [seen_red]}, None, {"images": [seen_blue, seen_red]}]
+    assert pictures(reader) == [
+        {"images": [seen_red]},
+        None,
+        {"images": [seen_blue, seen_red]},
+        {"images": [seen_blue]},  # the final prompt, which lost its beginning
+    ]

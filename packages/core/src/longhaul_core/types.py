@@ -11,6 +11,7 @@ wrote; text is for people and is never tokenised again.
 
 import hashlib
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Literal, NamedTuple, Self
@@ -303,6 +304,11 @@ class Message:
         return tuple(part for part in self.parts if isinstance(part, Picture))
 
 
+def pictures_of(messages: Iterable[Message]) -> tuple[Picture, ...]:
+    """The pictures of messages, in order."""
+    return tuple(picture for message in messages for picture in message.pictures)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """What the environment shows before an action is chosen."""
@@ -467,8 +473,10 @@ class Trajectory:
     final_observation: Observation
     """Seen after the last action; what a truncated episode is valued by."""
     final_prompt_tokens: tuple[int, ...] | None = None
-    """The prompt that the next step would have had. None unless it was requested, a limit cut the
-    episode short, and it was not scored."""
+    """The prompt that the next step would have had, or its end if it is too long. None unless it
+    was requested, a limit cut the episode short, and it was not scored."""
+    final_prompt_pictures: tuple[Picture, ...] = ()
+    """Those of the whole of that prompt, in order."""
     scored: bool = False
     """Whether the last reward is, or includes, what a program's whole episode was worth, or the
     program said that it solved the task: no reward is to come, even where a limit cut it short."""

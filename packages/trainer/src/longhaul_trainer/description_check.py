@@ -98,7 +98,7 @@ def problems_of(
         problems += [] if missing else _problems(lambda: require_target_modules(config))
         if not of_model and sure_of("rollout"):
             problems += _problems(lambda: require_context(config))
-        problems += _problems(lambda: require_picture_reading(config, trains=trains))
+        problems += _problems(lambda: require_picture_reading(config))
         if is_playable and sure_of("environment", "environments"):
             problems += _problems(lambda: require_pictures_to_be_read(config))
             problems += _problems(lambda: require_tools_to_be_called(config))
@@ -270,8 +270,8 @@ def require_context(config: RunConfig) -> None:
         )
 
 
-def require_picture_reading(config: RunConfig, *, trains: bool) -> None:
-    """Refuse what is not there yet for a model that reads pictures.
+def require_picture_reading(config: RunConfig) -> None:
+    """Refuse a model that reads pictures and would not, and grey pictures for one that reads none.
 
     Raises:
         ConfigError: All of it at once.
@@ -288,16 +288,6 @@ def require_picture_reading(config: RunConfig, *, trains: bool) -> None:
     problems = _problems(lambda: require_processor(path, setting="model.path"))
     if config.model.pictures == "never":
         problems.append(f'model.pictures = "never": {reads} is shown them; leave it out')
-    if trains and config.algorithm.uses_critic:
-        problems.append(
-            f"algorithm.name = {config.algorithm.name!r}: {reads} critics of such models are not "
-            "supported; choose an estimator without a critic, such as gigpo"
-        )
-    if trains and config.model.lora_rank:
-        problems.append(
-            f"model.lora_rank = {config.model.lora_rank}: {reads} adapters of such models are not "
-            "supported; say 0, which trains all weights"
-        )
     if problems:
         raise ConfigError("\n".join(problems))
 

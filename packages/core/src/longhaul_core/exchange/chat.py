@@ -19,6 +19,7 @@ from longhaul_core.types import (
     Step,
     Tool,
     ToolCall,
+    pictures_of,
 )
 
 __all__ = [
@@ -306,7 +307,7 @@ def replies_as_steps(
 def _observed(said: Sequence[Message]) -> Observation:
     return Observation(
         text="\n".join(message.text for message in said),
-        pictures=tuple(picture for message in said for picture in message.pictures),
+        pictures=pictures_of(said),
     )
 
 

@@ -67,6 +67,7 @@ from longhaul_core.types import (
     StopReason,
     Task,
     Trajectory,
+    pictures_of,
 )
 
 __all__ = ["EpisodeSession"]
@@ -100,7 +101,7 @@ class EpisodeSession:
         """Sampled calls by agent and purpose: what a prompt may go on from."""
         self._tool_prompts: defaultdict[str, ToolPrompts] = defaultdict(self._new_tool_prompts)
         """Of each agent, where actions are calls of tools."""
-        self._final_prompt_tokens: tuple[int, ...] | None = None
+        self._final_prompt: Prompt | None = None
         self.restart_clock()
 
     def restart_clock(self) -> None:
@@ -561,7 +562,7 @@ class EpisodeSession:
             begins_reply=True,
             tool_prompts=self._tool_prompts[""] if responder.tools else None,
         )
-        self._final_prompt_tokens = asked.tokens[-self._limits.max_prompt_tokens :]
+        self._final_prompt = asked
 
     async def keep_final_prompt(
         self, prompt: ChatPrompt | tuple[int, ...], *, responder: Responder | None = None
@@ -583,12 +584,12 @@ class EpisodeSession:
             asked = await prompt_of(turn, renderer, tree=self._tree)
         finally:
             self._tree.give_up(turn)
-        if self._final_prompt_tokens is None:
-            self._final_prompt_tokens = asked.tokens[-self._limits.max_prompt_tokens :]
+        if self._final_prompt is None:
+            self._final_prompt = asked
 
     def forget_final_prompt(self) -> None:
         """The episode goes on after all: the program has shortened its prompt."""
-        self._final_prompt_tokens = None
+        self._final_prompt = None
 
     def end(self, stop_reason: StopReason, *, success: bool, scored: bool = False) -> Trajectory:
         """The record of an episode that ran to an end.
@@ -617,6 +618,7 @@ class EpisodeSession:
             )
         seen = self.observation if self.awaits_action else Observation(text="")
         has_more = stop_reason.truncated and not scored
+        final_prompt = self._final_prompt if has_more else None
         return Trajectory(
             task=self._spec.task,
             sample_index=self._spec.sample_index,
@@ -626,7 +628,10 @@ class EpisodeSession:
             stop_reason=stop_reason,
             success=success,
             final_observation=seen,
-            final_prompt_tokens=self._final_prompt_tokens if has_more else None,
+            final_prompt_tokens=(
+                final_prompt and final_prompt.tokens[-self._limits.max_prompt_tokens :]
+            ),
+            final_prompt_pictures=pictures_of(final_prompt.messages if final_prompt else ()),
             scored=scored,
             started_at=self._started_at,
             duration_seconds=time.perf_counter() - self._clock_at_start,

@@ -47,7 +47,7 @@ class ModelConfig(Section):
         tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False, min_length=1)
     ] = (ALL_LINEAR,)
     """Names of the layers that get an adapter, such as `["q_proj", "v_proj"]`, or `all-linear`:
-    every linear layer but the output's."""
+    every linear layer but the output's. The part that reads pictures gets none."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, more time."""
 

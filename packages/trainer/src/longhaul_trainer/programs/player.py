@@ -10,7 +10,7 @@ from pathlib import Path
 from longhaul_core.errors import ConfigError
 from longhaul_core.rollout import EpisodeLimits, EpisodeOutcome, EpisodeSpec, Responder
 from longhaul_core.store.records import Phase
-from longhaul_core.types import FailedEpisode, FailureCause, Trajectory
+from longhaul_core.types import FailedEpisode, FailureCause, Trajectory, pictures_of
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.gateway.episode import CallRules
 from longhaul_trainer.gateway.server import Gateway
@@ -154,14 +154,17 @@ def _with_final_prompt(trajectory: Trajectory) -> Trajectory:
         return trajectory
     newest = next(
         (
-            call.sampled.prompt_tokens
+            (call.sampled.prompt_tokens, pictures_of(call.messages))
             for step in reversed(trajectory.steps)
             for call in reversed(step.calls)
             if call.trained and call.sampled is not None
         ),
         None,
     )
-    return replace(trajectory, final_prompt_tokens=newest)
+    if newest is None:
+        return trajectory
+    tokens, pictures = newest
+    return replace(trajectory, final_prompt_tokens=tokens, final_prompt_pictures=pictures)
 
 
 def _learnable(outcome: EpisodeOutcome) -> EpisodeOutcome:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -20,7 +21,7 @@ from typing import Any
 from PIL import Image, UnidentifiedImageError
 from transformers import AutoProcessor
 
-from longhaul_core.types import Message, Picture
+from longhaul_core.types import Message, Picture, pictures_of
 from longhaul_trainer.models.vision import PROCESSORS, reads_pictures
 
 MOST_PIXELS = 2**24
@@ -118,17 +119,29 @@ class PictureReader:
                 f"the prompt has {found} tokens of pictures, and its pictures take {expected}"
             )
 
+    def whole_at_the_end(
+        self, tokens: Sequence[int], pictures: Sequence[Picture]
+    ) -> tuple[tuple[int, ...], tuple[Picture, ...]]:
+        """The end of a prompt without the rest of a picture that it was cut in, and its pictures.
+
+        Args:
+            tokens: A prompt, or its end.
+            pictures: Those of the whole prompt, in order.
+
+        Returns:
+            Tokens, of which the placeholders are those of whole pictures, and these.
+        """
+        cut_in = next((n for n, token in enumerate(tokens) if token != self._token), len(tokens))
+        rest = tuple(tokens[cut_in:])
+        starts = sum(before != token == self._token for before, token in pairwise((None, *rest)))
+        return rest, tuple(pictures[len(pictures) - starts :])
+
     def _require_no_video(self, tokens: Sequence[int]) -> None:
         if self._video_token in tokens:
             raise ValueError(
                 f"the prompt has token {self._video_token}, which stands for a video, and nobody "
                 "shows any here; a text may not hold its name"
             )
-
-
-def pictures_of(messages: Sequence[Message]) -> tuple[Picture, ...]:
-    """The pictures of messages, in order."""
-    return tuple(picture for message in messages for picture in message.pictures)
 
 
 def picture_reader(processor: object, *, grey: bool = False) -> PictureReader | None:

@@ -23,9 +23,17 @@ from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from longhaul_core.types import Call, FinishReason, Message, Picture, SampledTokens, Tool
+from longhaul_core.types import (
+    Call,
+    FinishReason,
+    Message,
+    Picture,
+    SampledTokens,
+    Tool,
+    pictures_of,
+)
 from longhaul_trainer.rendering.chat import ChatTemplate
-from longhaul_trainer.rendering.pictures import PictureReader, load_picture_reader, pictures_of
+from longhaul_trainer.rendering.pictures import PictureReader, load_picture_reader
 from longhaul_trainer.rendering.pieces import Pieces
 from longhaul_trainer.rendering.reading import Reading
 

@@ -25,6 +25,7 @@ from longhaul_core.types import (
     SplitReason,
     Step,
     Trajectory,
+    pictures_of,
 )
 from longhaul_trainer.training.repeated_tokens import num_repeated_tokens
 from longhaul_trainer.training.step_metadata import (
@@ -53,7 +54,7 @@ class SampledCall(NamedTuple):
     @property
     def pictures(self) -> tuple[Picture, ...]:
         """Of the call's prompt, in order; a model of text reads none of them."""
-        return tuple(picture for message in self.call.messages for picture in message.pictures)
+        return pictures_of(self.call.messages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

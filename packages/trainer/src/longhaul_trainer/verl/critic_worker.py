@@ -3,7 +3,8 @@
 verl loads a critic with FlashAttention 2 whatever its configuration, and draws its last
 layer at random. Here it is loaded as configured, and its last layer begins at zero on every
 device: until the critic has learnt something, nothing is expected, and the same run begins with
-the same critic. All else is verl's FSDP engine.
+the same critic. A critic that reads pictures is the policy's model with one output in the place of
+its vocabulary, so that it is called as verl calls the policy. All else is verl's FSDP engine.
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import AutoModelForTokenClassification, PreTrainedModel
+from transformers import (
+    AutoModelForImageTextToText,
+    AutoModelForTokenClassification,
+    PreTrainedModel,
+)
 from verl.models.transformers.monkey_patch import apply_monkey_patch
 from verl.utils.fsdp_utils import get_init_weight_context_manager
 from verl.utils.torch_dtypes import PrecisionType
@@ -21,6 +26,7 @@ from verl.workers.engine_workers import TrainingWorker
 
 from longhaul_trainer.verl.learning_rate import RisingLearningRate
 from longhaul_trainer.verl.parts import RowsInParts
+from longhaul_trainer.verl.pictures import reads_pictures, return_features_alone
 
 
 class GpuCriticWorker(TrainingWorker):
@@ -38,17 +44,34 @@ def load_value_model(
         settings: verl's of the model; its `hf_config` names the attention.
         dtype: Of the weights, as verl's engines name it.
     """
-    config = settings.hf_config
-    config.num_labels = 1
-    config.classifier_dropout = 0.0
-    module: Any = AutoModelForTokenClassification.from_pretrained(
-        settings.local_path, config=config, dtype=PrecisionType.to_dtype(dtype)
-    )
-    torch.nn.init.zeros_(module.score.weight)
-    torch.nn.init.zeros_(module.score.bias)
+    config, precision = settings.hf_config, PrecisionType.to_dtype(dtype)
+    if reads_pictures(config):
+        module = _picture_model(settings.local_path, config, precision)
+    else:
+        config.num_labels = 1
+        config.classifier_dropout = 0.0
+        module: Any = AutoModelForTokenClassification.from_pretrained(
+            settings.local_path, config=config, dtype=precision
+        )
+        torch.nn.init.zeros_(module.score.weight)
+        torch.nn.init.zeros_(module.score.bias)
     if settings.enable_gradient_checkpointing:
         module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return module
+
+
+def _picture_model(
+    path: str,
+    config: Any,  # noqa: ANN401  of a family, whose classes share no type
+    precision: torch.dtype,
+) -> Any:  # noqa: ANN401  so does the model
+    for part in (config, config.get_text_config()):
+        part.tie_word_embeddings = False
+    module: Any = AutoModelForImageTextToText.from_pretrained(path, config=config, dtype=precision)
+    module.lm_head = torch.nn.Linear(config.get_text_config().hidden_size, 1, dtype=precision)
+    torch.nn.init.zeros_(module.lm_head.weight)
+    torch.nn.init.zeros_(module.lm_head.bias)
+    return return_features_alone(module)
 
 
 # verl's own holds the place of every vendor; that of one vendor is asked first.

@@ -11,8 +11,8 @@ from verl.workers.rollout.llm_server import LLMServerClient
 from verl.workers.rollout.replica import TokenOutput
 
 from longhaul_core.policy import Completion, Prompt, Renderer, Sampling
-from longhaul_core.types import FinishReason
-from longhaul_trainer.rendering.pictures import PictureReader, pictures_of
+from longhaul_core.types import FinishReason, pictures_of
+from longhaul_trainer.rendering.pictures import PictureReader
 from longhaul_trainer.verl.client import QUEUE_SECONDS, EngineClient
 
 

@@ -27,24 +27,35 @@ class PicturesAsFeatures(BaseEngine):
     module: torch.nn.Module
 
     def _build_module(self) -> torch.nn.Module:
-        """As verl's; the part of the model that reads pictures returns their features alone.
-
-        transformers 5 returns them in an object. verl takes them out of it, except, in Qwen2-VL
-        and Qwen2.5-VL, for a micro-batch without a picture, as of the rows that it fills up with:
-        there it takes the mean of the object, which has none. Of other models verl needs the
-        object: Qwen3-VL's has features for several layers.
-        """
+        """As verl's; the part of the model that reads pictures returns their features alone."""
         engine: Any = super()
-        module: Any = engine._build_module()
-        family = FAMILIES.get(module.config.model_type)
-        if family is not None and family.bare_features:
-            module.model.visual.register_forward_hook(_features)
-        return module
+        return return_features_alone(engine._build_module())
 
 
-def reads_pictures(module: torch.nn.Module) -> bool:
-    """Whether a model of transformers has a part that reads pictures."""
-    return hasattr(getattr(module, "config", None), "vision_config")
+def return_features_alone(
+    module: Any,  # noqa: ANN401  transformers' models share no type that has `model`
+) -> Any:  # noqa: ANN401
+    """Have the part of the model that reads pictures return nothing but features.
+
+    transformers 5 returns them in an object. verl takes them out of it, except, in Qwen2-VL and
+    Qwen2.5-VL, for a micro-batch without a picture, as of the rows that it fills up with: there it
+    takes the mean of the object, which has none. Of other models verl needs the object: Qwen3-VL's
+    has features for several layers.
+
+    Returns:
+        The same model.
+    """
+    family = FAMILIES.get(module.config.model_type)
+    if family is not None and family.bare_features:
+        module.model.visual.register_forward_hook(_features)
+    return module
+
+
+def reads_pictures(
+    config: Any,  # noqa: ANN401  each family has a class of its own
+) -> bool:
+    """Whether a model of this configuration, one of transformers, has a part that does."""
+    return hasattr(config, "vision_config")
 
 
 def patches_of(micro_batch: TensorDict) -> dict[str, Any]:

@@ -6,14 +6,14 @@ of the calls in a row travels beside it as a `RowMetadata`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from verl.experimental.agent_loop import AgentLoopOutput
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics
 
-from longhaul_core.types import Trajectory
+from longhaul_core.types import Picture, Trajectory
 from longhaul_trainer.rendering.pictures import PictureReader
 from longhaul_trainer.training.merging import Row, RowForm, beside_rows, cut_into_rows
 from longhaul_trainer.training.step_metadata import METADATA, EpisodeMetadata, RowMetadata, packed
@@ -64,7 +64,7 @@ def to_rows(
             response_ids=row.response_tokens,
             response_mask=row.response_mask,
             response_logprobs=row.response_logprobs,
-            multi_modal_data=_shown(row, pictures),
+            multi_modal_data=_shown(row.pictures, pictures),
             reward_score=trajectory.episode_return,
             num_turns=len(trajectory.steps),
             metrics=_metrics(row),
@@ -83,22 +83,26 @@ def to_rows(
         for row, beside in zip(rows, beside_rows(rows, metadata), strict=True)
     ]
     if trajectory.final_prompt_tokens is not None:
+        tokens, shown = trajectory.final_prompt_tokens, trajectory.final_prompt_pictures
+        if pictures is not None:
+            tokens, shown = pictures.whole_at_the_end(tokens, shown)
         made.append(
             _row_without_call(
-                trajectory.final_prompt_tokens,
+                tokens,
                 trajectory,
                 beside=_beside_no_call(metadata),
                 extra_fields=made[-1].extra_fields,
+                multi_modal_data=_shown(shown, pictures),
             )
         )
     return made
 
 
-def _shown(row: Row, pictures: PictureReader | None) -> dict[str, Any] | None:
-    """The row's pictures by verl's name; None without any."""
-    if pictures is None or not row.pictures:
+def _shown(shown: Sequence[Picture], pictures: PictureReader | None) -> dict[str, Any] | None:
+    """A row's pictures by verl's name; None without any."""
+    if pictures is None or not shown:
         return None
-    return {"images": [pictures.image(picture) for picture in row.pictures]}
+    return {"images": [pictures.image(picture) for picture in shown]}
 
 
 def _metrics(row: Row) -> AgentLoopMetrics:
@@ -144,6 +148,7 @@ def _row_without_call(
     *,
     beside: RowMetadata,
     extra_fields: Mapping[str, Any],
+    multi_modal_data: dict[str, Any] | None = None,
 ) -> AgentLoopOutput:
     """A row of a prompt alone, such as the final observation's, which the critic reads.
 
@@ -154,6 +159,7 @@ def _row_without_call(
         response_ids=[prompt_tokens[-1]],
         response_mask=[0],
         response_logprobs=[0.0],
+        multi_modal_data=multi_modal_data,
         reward_score=trajectory.episode_return,
         num_turns=len(trajectory.steps),
         metrics=AgentLoopMetrics(),

@@ -118,6 +118,9 @@ what to set. `[verl]` may hold none of them, since nothing would come of it."""
 
 CRITIC_ATTENTION = "critic.model.override_config.attn_implementation"
 REMOVE_PADDING = "actor_rollout_ref.model.use_remove_padding"
+CRITIC_REMOVE_PADDING = "critic.model.use_remove_padding"
+READS_PICTURES = r".*\.visual\..*"
+"""Modules of the part of a model that reads pictures, as PEFT finds them."""
 FUSED_KERNELS = "actor_rollout_ref.model.use_fused_kernels"
 SEQUENCE_PARALLEL = "ulysses_sequence_parallel_size"
 """Last part of the settings that share a row out among GPUs: of the actor, reference and critic."""
@@ -180,7 +183,7 @@ RELIED_ON = frozenset(
 """What no section of a run decides and `[verl]` may not either: code here depends on the value."""
 
 CRITIC_ON_CPU: Mapping[str, Value] = {
-    "critic.model.use_remove_padding": False,
+    CRITIC_REMOVE_PADDING: False,
     CRITIC_ATTENTION: SDPA,
     "critic.fsdp.use_torch_compile": False,
     "critic.fsdp.reshard_after_forward": False,
@@ -403,7 +406,7 @@ def _adapter(run: RunConfig) -> dict[str, Value]:
     model, modules = run.model, list(run.model.lora_target_modules)
     if model.lora_rank == 0:
         return {"actor_rollout_ref.model.lora_rank": 0}
-    return {
+    derived: dict[str, Value] = {
         "actor_rollout_ref.model.lora_rank": model.lora_rank,
         "actor_rollout_ref.model.lora_alpha": model.adapter_alpha,
         "actor_rollout_ref.model.target_modules": (
@@ -411,6 +414,9 @@ def _adapter(run: RunConfig) -> dict[str, Value]:
         ),
         "actor_rollout_ref.actor.checkpoint.save_lora_only": True,
     }
+    if reads_pictures(model.path):  # vLLM takes no adapter of that part
+        derived["actor_rollout_ref.model.exclude_modules"] = READS_PICTURES
+    return derived
 
 
 def checkpoint_contents(checkpoint: CheckpointConfig) -> list[str]:
@@ -552,7 +558,7 @@ def _gpu_attention(run: RunConfig) -> dict[str, Value]:
     derived: dict[str, Value] = {ATTENTION: attention, FUSED_KERNELS: not flash}
     if not flash and reads_pictures(run.model.path):
         # Its packed rows are kept apart by FlashAttention alone.
-        derived[REMOVE_PADDING] = False
+        derived[REMOVE_PADDING] = derived[CRITIC_REMOVE_PADDING] = False
     if run.algorithm.uses_critic:
         derived[CRITIC_ATTENTION] = attention
     return {name: value for name, value in derived.items() if name not in run.verl}

@@ -12,10 +12,12 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 from transformers.modeling_outputs import TokenClassifierOutput
+from verl.models.transformers.monkey_patch import apply_monkey_patch
 from verl.workers.engine.base import EngineRegistry
 
 from longhaul_trainer.verl.cpu.learner import ResponseLogitsEngine, left_padded_places
 from longhaul_trainer.verl.critic_worker import load_value_model
+from longhaul_trainer.verl.pictures import reads_pictures
 
 
 @EngineRegistry.register(model_type="value_model", backend=["fsdp", "fsdp2"], device="cpu")
@@ -27,7 +29,10 @@ class CriticEngine(ResponseLogitsEngine):
     engine_config: Any
 
     def _build_module(self) -> torch.nn.Module:
-        return load_value_model(self.model_config, dtype=self.engine_config.model_dtype)
+        module = load_value_model(self.model_config, dtype=self.engine_config.model_dtype)
+        if reads_pictures(module.config):
+            apply_monkey_patch(model=module, use_remove_padding=False)
+        return module
 
     def prepare_model_inputs(
         self, micro_batch: TensorDict
@@ -35,7 +40,8 @@ class CriticEngine(ResponseLogitsEngine):
         """Left-padded rows."""
         engine: Any = super()
         model_inputs, output_args = engine.prepare_model_inputs(micro_batch)
-        del model_inputs["logits_to_keep"]  # a critic's head is small: it reads every token
+        # A critic's head is small: it reads every token.
+        model_inputs.pop("logits_to_keep", None)
         return model_inputs, output_args
 
     def prepare_model_outputs(

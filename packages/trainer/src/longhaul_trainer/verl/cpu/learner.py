@@ -88,7 +88,7 @@ class ResponseLogitsEngine(
             "position_ids": positions_BL,
         }
         output_args: dict[str, Any] = {"sampled": sampled, "place_S": place_S}
-        if reads_pictures(self.module):
+        if reads_pictures(getattr(self.module, "config", None)):
             output_args["columns"] = columns_K
         else:
             model_inputs["logits_to_keep"] = columns_K
