@@ -65,9 +65,9 @@ def moments(folder: Path) -> Iterator[Moment]:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    """A run after `NUM_KILLS` kills, each followed by a resume; started cold, as a user does."""
+    """A run after `NUM_KILLS` kills, each followed by a resume."""
     folder = tmp_path_factory.mktemp("killed")
-    process = trainer(folder, *SMOKE_RUN, cold=True)
+    process = trainer(folder, *SMOKE_RUN)
     for number, happened in zip(range(NUM_KILLS), moments(folder), strict=False):
         if number == 1:  # the next one is looked for more often
             wait_until(process, lambda: has_checkpoint(folder, 2))

@@ -15,10 +15,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 FILE = str(Path(__file__).with_name("imitation.toml"))
 WARM = (
     "num_training_steps=2",
+    "tasks_per_training_step=8",
     "checkpoint.every=2",
     "warm_start.demonstrations=40",
     "warm_start.noise=0.2",
-    'warm_start.settings=["num_training_steps=4", "validation.num_tasks=0"]',
+    'warm_start.settings=["num_training_steps=4", "tasks_per_training_step=30", '
+    '"validation.num_tasks=0"]',
     "imitation.new_model_layers=2",
     "model.path=new",
 )

@@ -6,7 +6,7 @@ or FSDP: one row after the other through transformers, one value after the other
 """
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -129,7 +129,13 @@ def plain(worker: Any, model_folder: Path) -> Any:  # noqa: ANN401  transformers
     return model
 
 
-def batch_of(rows: Sequence[Row], *, micro_batch_tokens: int = 4096) -> Any:  # noqa: ANN401
+def batch_of(
+    rows: Sequence[Row],
+    *,
+    micro_batch_tokens: int = 4096,
+    columns: Mapping[str, Any] | None = None,
+) -> Any:  # noqa: ANN401
+    """What verl hands to the worker; `columns` take the place of those of text."""
     from verl.utils import tensordict_utils as tu
 
     from longhaul_trainer.verl.loss_inputs import OPTIMIZER_STEP, TRAINING_STEP
@@ -156,7 +162,8 @@ def batch_of(rows: Sequence[Row], *, micro_batch_tokens: int = 4096) -> Any:  # 
             "extra_fields": [
                 {METADATA: packed(row.metadata), "reward_extra_info": {}} for row in rows
             ],
-        },
+        }
+        | dict(columns or {}),
         non_tensor_dict={
             "global_batch_size": len(rows),
             "mini_batch_size": len(rows),
@@ -178,6 +185,7 @@ def update(
     *,
     micro_batch_tokens: int = 4096,
     writer: Any = None,  # noqa: ANN401
+    columns: Mapping[str, Any] | None = None,
 ) -> tuple[Gradients, dict[str, Any]]:
     """Gradients just before the optimizer's step, and the metrics of the update."""
     from verl.utils import tensordict_utils as tu
@@ -199,7 +207,9 @@ def update(
     )
     hook = worker.engine.optimizer.register_step_pre_hook(keep)
     try:
-        output = worker.train_mini_batch(batch_of(rows, micro_batch_tokens=micro_batch_tokens))
+        output = worker.train_mini_batch(
+            batch_of(rows, micro_batch_tokens=micro_batch_tokens, columns=columns)
+        )
     finally:
         hook.remove()
     return found, tu.get(output, "metrics")

@@ -1,4 +1,4 @@
-"""One optimizer step on rows with pictures, against transformers, row by row.
+"""One optimizer step of policy and critic on rows with pictures, against transformers, row by row.
 
 What a row's pictures become on their way to the learner is verl's own code; the gradient that is
 expected is computed from the stored pictures by the model's processor alone.
@@ -15,11 +15,15 @@ import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from longhaul_core.types import Message, Picture
+from longhaul_trainer.config import CriticConfig, RunConfig
 from longhaul_trainer.config.machine import ModelConfig
 from longhaul_trainer.models.tiny_vision import write_tiny_vision_model
 from longhaul_trainer.rendering.pictures import PictureReader, load_picture_reader
 from longhaul_trainer.rendering.renderer import load_renderer
 from pictures import png
+from trainer.verl.test_critic_worker import Row as ValuedRow
+from trainer.verl.test_critic_worker import batch_of
+from trainer.verl.test_critic_worker import update as update_of_critic
 from trainer.verl.updates import (
     LOSSES,
     MAX_ERROR,
@@ -33,7 +37,8 @@ from trainer.verl.updates import (
     still_run,
     update,
 )
-from verl_process import IMPORTS_VERL, one_worker
+from variation import assert_several
+from verl_process import IMPORTS_VERL, one_critic, one_worker
 
 pytestmark = IMPORTS_VERL
 
@@ -91,11 +96,13 @@ class Plain:
     def __call__(self, tokens: torch.Tensor) -> Any:  # noqa: ANN401
         pictures = self.shown[tokens.shape[1]]
         if not pictures:
-            return self.model(input_ids=tokens)
+            return self.model(input_ids=tokens, output_hidden_states=True)
         images = [self.reader.image(picture) for picture in pictures]
         read = self.processor.image_processor(images, return_tensors="pt")
         places = (tokens == self.processor.image_token_id).int()
-        return self.model(input_ids=tokens, mm_token_type_ids=places, **read)
+        return self.model(
+            input_ids=tokens, mm_token_type_ids=places, output_hidden_states=True, **read
+        )
 
     def zero_grad(self) -> None:
         self.model.zero_grad()
@@ -245,3 +252,78 @@ def gradients(
         columns=as_verl_sends(folder, rows, shown),
     )
     return found
+
+
+@pytest.fixture(scope="module")
+def critic(
+    worker: Any,  # noqa: ANN401  it has the group that the critic is on
+    folder: Path,
+    learner: tuple[str, Literal["cpu", "gpu"]],
+) -> Generator[Any]:
+    """Of the same model; what it values before it learns is 0, and then no longer here."""
+    run = RunConfig.model_validate(
+        {
+            "num_training_steps": 8,
+            "tasks_per_training_step": 2,
+            "model": {"path": str(folder), "engine_dtype": "float32"},
+            "algorithm": {"name": "gae"},
+            "critic": {"learning_rate": 1e-30},
+            "optimizer": {"max_gradient_norm": 1e9},
+        }
+    )
+    with one_critic(run, folder, device=learner[1]) as made:
+        head = made.engine.module.lm_head
+        assert not any(weight.full_tensor().any() for weight in head.parameters())
+        drawn = torch.Generator().manual_seed(3)
+        for weight in head.parameters():
+            torch.nn.init.normal_(weight.to_local(), std=0.5, generator=drawn)
+        yield made
+
+
+def test_a_critic_values_pictures_and_its_gradient_is_that_of_the_definition(
+    critic: Any,  # noqa: ANN401
+    plain: Plain,
+    rows: list[Row],
+    folder: Path,
+) -> None:
+    from verl.utils import tensordict_utils as tu
+
+    columns = as_verl_sends(folder, rows, SHOWN)
+    valued = [
+        ValuedRow(
+            prompt=row.prompt,
+            response=row.reply,
+            spans=((0, len(row.reply)),),
+            old_values=(0.0,) * len(row.reply),
+            targets=tuple(1.0 + place for place in range(len(row.reply))),
+            weights=(0.25,) * len(row.reply),
+            sample_index=number,
+        )
+        for number, row in enumerate(rows)
+    ]
+    (weight_1H, bias_1) = (p.full_tensor() for p in critic.engine.module.lm_head.parameters())
+    plain.zero_grad()
+    expected: list[torch.Tensor] = []
+    for row in valued:
+        hidden = plain(torch.tensor([[*row.prompt, *row.response]])).hidden_states[-1][0]
+        values = (hidden @ weight_1H.T + bias_1)[len(row.prompt) - 1 : -1, 0]
+        errors = values - torch.tensor(row.targets)
+        (0.25 * errors**2 / 2).sum().backward()
+        expected.append(values.detach())
+    gradients = {
+        name: p.grad.clone()
+        for name, p in plain.named_parameters()
+        if p.grad is not None and not name.startswith("lm_head.")
+    }
+
+    found, _ = update_of_critic(critic, valued, CriticConfig(), columns=columns)
+    batch = batch_of(valued, columns=columns)
+    tu.assign_non_tensor(batch, compute_loss=False)
+    inferred = critic.infer_batch(batch)["values"].unbind()
+
+    for row, values, all_values in zip(valued, expected, inferred, strict=True):
+        assert_several(values.tolist(), at_least=len(row.response))
+        of_response = all_values[len(row.prompt) - 1 : -1]
+        torch.testing.assert_close(of_response, values, rtol=1e-3, atol=1e-4)
+    assert error({name: found[name] for name in gradients}, gradients) <= MAX_ERROR
+    assert any(".visual." in name and g.abs().max() > 0 for name, g in gradients.items())

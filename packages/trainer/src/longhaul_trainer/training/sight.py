@@ -43,8 +43,7 @@ def with_other_pictures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any
         if len(of_size) > 1:
             different = list(of_size.values())
             means_PN = torch.stack([patches.float().mean(dim=1) for patches in different])
-            farthest = _farthest(means_PN).tolist()
-            others = [different[place] for place in farthest]
+            others = [different[place] for place in _farthest(means_PN)]
             replaced[size] = dict(zip(of_size, others, strict=True))
     return [
         {
@@ -81,10 +80,10 @@ def _pictures_of(row: Mapping[str, Any]) -> list[tuple[Size, torch.Tensor]]:
     return list(zip(sizes, parts, strict=True))
 
 
-def _farthest(points_PN: torch.Tensor) -> torch.Tensor:
-    """[P]: of each point the one that is farthest from it, and never itself."""
+def _farthest(points_PN: torch.Tensor) -> list[int]:
+    """Of each point the place of the one that is farthest from it, and never itself."""
     distances_PP = torch.cdist(points_PN, points_PN, p=1).fill_diagonal_(-1)
-    return distances_PP.argmax(dim=1)
+    return [int(place) for place in distances_PP.argmax(dim=1)]
 
 
 def _bytes_of(patches: torch.Tensor) -> bytes:
