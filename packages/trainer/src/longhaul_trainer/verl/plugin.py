@@ -6,8 +6,11 @@ run are registered where they are (`policy_worker`, `critic_worker`, `engine_ser
 `weight_transfer`).
 """
 
+import ctypes
 import importlib
 import os
+import sys
+from pathlib import Path
 from typing import Any
 
 from longhaul_core.errors import MachineError
@@ -15,16 +18,32 @@ from longhaul_trainer.verl.loopback import meet_in_a_file
 
 PLATFORM_VARIABLE = "VERL_PLATFORM"
 """verl's own variable. `launch` sets it to `"cpu"` for runs without an accelerator."""
+RAYS_WORKER = "default_worker.py"
+"""The program that a worker of Ray runs."""
 
 
 def register() -> None:
     """Register what this process may need. Safe to call twice."""
+    if Path(sys.argv[0]).name == RAYS_WORKER:
+        _end_with_python()
     if os.environ.get(PLATFORM_VARIABLE) == "cpu":
         _register_platform()  # first: what is imported below asks for the platform
     meet_in_a_file()
     rollouts: Any = importlib.import_module("verl.workers.rollout.base")
     adapter = "longhaul_trainer.verl.engine_updates.PrivateServerAdapter"
     rollouts._ROLLOUT_REGISTRY["vllm", "async"] = adapter
+
+
+def _end_with_python() -> None:
+    """Have this process end once Python has, with its status, and run no more exit handlers.
+
+    Ray's destroys what its worker has left. A message that waits there for a subscriber posts
+    itself to a queue that is gone by then, and the process waits for that queue's lock for ever:
+    in one of five runs verl's load balancer did, and outlived the run. Handlers run from the newest
+    to the oldest, and Ray's worker has its own before it imports verl.
+    """
+    c = ctypes.CDLL(None)
+    c.on_exit(ctypes.cast(c._exit, ctypes.c_void_p), None)
 
 
 def _register_platform() -> None:
