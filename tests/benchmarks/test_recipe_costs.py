@@ -13,4 +13,4 @@ def test_the_table_of_costs_is_that_of_the_estimate_today() -> None:
     assert table == recipe_costs.PART.read(GUIDE), (
         "write it anew: python benchmarks/recipe_costs.py docs/guides/gpus.md"
     )
-    assert len(table.splitlines()) == 2 + 2 * 6  # ScalingInter-RL's row is GRPO's
+    assert len(table.splitlines()) == 2 + 2 * 8  # ScalingInter-RL's row is GRPO's

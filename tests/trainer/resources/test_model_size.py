@@ -8,7 +8,7 @@ from recipe_costs import write_folder, write_headers
 
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.resources.model_size import BUILT_IN_SIZES, model_size, size_or_none
-from longhaul_trainer.resources.published import PUBLISHED
+from longhaul_trainer.resources.published import PUBLISHED, shapes_of
 
 SHAPE = {"vocab_size": 321, "num_hidden_layers": 2, "hidden_size": 512}
 
@@ -92,6 +92,22 @@ def test_a_model_without_weights_has_the_size_that_its_configuration_says(
     assert alone is not None
     with pytest.raises(ConfigError, match="lacks weights"):
         model_size(str(tmp_path / "alone"))
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_tensors_of_a_published_model_are_those_that_transformers_makes(name: str) -> None:
+    import torch
+    import transformers
+
+    library: Any = transformers  # typed in part
+    config = library.AutoConfig.for_model(**PUBLISHED[name])
+    kind = "ImageTextToText" if "vision_config" in PUBLISHED[name] else "CausalLM"
+    with torch.device("meta"):
+        model = getattr(library, f"AutoModelFor{kind}").from_config(config)
+
+    assert dict(shapes_of(PUBLISHED[name])) == {
+        tensor: list(weight.shape) for tensor, weight in model.named_parameters()
+    }
 
 
 def test_a_published_model_that_is_not_here_has_its_size(tmp_path: Path) -> None:
