@@ -48,5 +48,5 @@ def test_ray_has_that_program() -> None:
     found = find_spec("ray")
 
     assert found is not None
-    (folder,) = found.submodule_search_locations or ()
+    (folder,) = found.submodule_search_locations or [""]
     assert (Path(folder) / RAYS_WORKER).is_file()

@@ -142,7 +142,10 @@ def _shapes_of_vision(config: Mapping[str, Any], prefix: str) -> Generator[tuple
         "mlp.linear_fc1": (hidden, mlp),
         "mlp.linear_fc2": (mlp, hidden),
     }
-    parts = {f"blocks.{n}": (("norm1", "norm2"), hidden, layers) for n in range(config["depth"])}
+    parts: dict[str, tuple[tuple[str, ...], int, dict[str, tuple[int, int]]]] = {
+        f"blocks.{number}": (("norm1", "norm2"), hidden, layers)
+        for number in range(config["depth"])
+    }
     merger = {
         "linear_fc1": (merged, merged),
         "linear_fc2": (merged, config["out_hidden_size"]),
