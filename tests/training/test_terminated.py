@@ -32,7 +32,7 @@ def starts_ray(process: "subprocess.Popen[str]") -> bool:
 
 def test_a_run_that_is_terminated_while_ray_starts_ends_as_cancelled(tmp_path: Path) -> None:
     process = trainer(tmp_path, "train", str(SMOKE), cold=True)
-    wait_until(process, lambda: starts_ray(process), every=0.005)
+    wait_until(process, lambda: starts_ray(process), every=0.02)
     process.send_signal(signal.SIGTERM)
     ended = finish(process, tmp_path, limit_seconds=120)
 

@@ -29,7 +29,9 @@ class Researcher:
     began: float = field(default_factory=time.monotonic)
 
     def click(self, where: Locator) -> None:
-        """Click, when it is there."""
+        """Click, when it is there and the page is drawn, so that nothing takes its place."""
+        expect(where).to_be_visible()
+        settle(self.page)
         where.click()
         self.num_clicks += 1
 
@@ -46,7 +48,6 @@ class Researcher:
         """Open a menu of that label, type and take the first option with that text: two clicks."""
         menu = self.page.get_by_test_id("stSelectbox").filter(has_text=label)
         expect(menu).to_be_visible()
-        settle(self.page)  # a page that is still drawn closes its menus
         field = menu.get_by_role("combobox")
         self.click(field)
         field.fill(option)  # a long menu has only those in sight
@@ -95,7 +96,6 @@ def two_runs_compared(one: Researcher) -> None:
 
 def tasks_that_flipped(one: Researcher) -> None:
     one.click(one.link("Compare"))
-    settle(one.page)  # links of the page before may still stand there
     one.click(one.page.locator("a", has_text="errands").first)
     expect(one.page.get_by_text("gained").first).to_be_visible()
     expect(one.page.locator("tr.link").first).to_be_visible()
@@ -111,7 +111,6 @@ def repeated_actions(one: Researcher) -> None:
 def a_free_query(one: Researcher) -> None:
     one.click(one.link("SQL"))
     editor = one.page.get_by_role("textbox").last
-    settle(one.page)  # what is typed into a page that is still drawn can be lost
     one.click(editor)
     editor.fill("SELECT count(*) AS num_steps_here FROM steps")
     one.press("Control+Enter")
@@ -121,7 +120,6 @@ def a_free_query(one: Researcher) -> None:
 def a_word_in_the_observations(one: Researcher) -> None:
     one.open_episodes("four-games")
     expect(one.first_row()).to_be_visible()
-    settle(one.page)
     one.click(one.page.get_by_role("textbox", name="Text", exact=True))
     one.page.keyboard.type("recipes")
     one.press("Enter")
