@@ -200,7 +200,7 @@ def processes_in(folder: Path) -> dict[int, str]:
 def wait_for_the_dead(folder: Path) -> None:
     """Nothing that the killed process had started may stay.
 
-    A process of Ray that was just starting looks for the others for a minute before it ends.
+    Ray's node process looks for the others for a minute before it ends.
     """
     deadline = time.monotonic() + 180
     while left := processes_in(folder):
