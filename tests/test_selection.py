@@ -138,7 +138,8 @@ def test_a_suite_that_is_killed_leaves_no_process_and_no_folder(
     tmp_path: Path, processes: str, end: signal.Signals
 ) -> None:
     suite = pytest_in(tmp_path, processes, "-s", test_a=LEAVES_A_SERVER)
-    server = next(filter(None, iter(lambda: started_below(suite.pid), 0)))
+    while (server := started_below(suite.pid)) is None:
+        assert suite.poll() is None, "the suite ended before its test began"
     folder = Path(server.cwd())
     (mark,) = {server.environ()["LONGHAUL_SUITE"]}
     janitor = next(one for one in psutil.process_iter() if mark in command_line(one))

@@ -1,19 +1,14 @@
 """Gymnasium environments with numbered actions, played by name."""
 
-from typing import Any
-
 import gymnasium
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import longhaul_envs.adapters
 from longhaul_core.errors import ConfigError
 from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.types import Split
-from longhaul_envs.adapters import DiscreteAsPictures, DiscreteAsText
+from longhaul_envs.adapters import DiscreteAsText
 from longhaul_envs.check import check_environment
-from longhaul_envs.pictures import png
 from longhaul_envs.sources import environment_source
 
 ADAPTERS = longhaul_envs.adapters.__name__
@@ -39,29 +34,6 @@ def test_a_toy_text_keeps_the_contract(options: dict[str, object]) -> None:
     )
 
     assert found == []
-
-
-def test_a_pole_is_balanced_by_words_and_seen_as_it_is_drawn() -> None:
-    drawn = gymnasium.make("CartPole-v1", render_mode="rgb_array")
-    drawn.reset(seed=3)
-    environment = DiscreteAsPictures(env="CartPole-v1")
-    first, info = environment.reset(seed=3)
-
-    assert info["admissible_actions"] == ["left", "right"]
-    assert first["picture"] == png(pixels_of(drawn))
-    environment.step("right")  # moves it by less than a pixel
-    drawn.step(1)
-    after, reward, *_ = environment.step("right")
-    drawn.step(1)
-    assert (after["picture"], reward) == (png(pixels_of(drawn)), 1.0)
-    assert after["picture"] != first["picture"]
-    refused, reward, *_, info = environment.step("up")
-    assert (refused["picture"], reward, info["action_accepted"]) == (after["picture"], 0.0, False)
-    assert refused["text"].startswith("There is no such action; there are left, right.\n")
-
-
-def pixels_of(environment: gymnasium.Env[Any, Any]) -> NDArray[np.uint8]:
-    return np.asarray(environment.render(), dtype=np.uint8)
 
 
 def test_a_lake_that_is_crossed_by_the_last_allowed_step_is_not_cut_off_too() -> None:
@@ -128,10 +100,8 @@ def test_tasks_of_a_toy_text_are_seeds_that_begin_differently() -> None:
 
 
 def test_what_draws_no_text_or_has_no_numbered_actions_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'picture/Discrete-v0' adapts it"):
+    with pytest.raises(ConfigError, match="'Blackjack-v1' draws no text"):
         DiscreteAsText(env="Blackjack-v1")
-    with pytest.raises(ConfigError, match=r"cannot be played by names of actions: they are Box"):
-        DiscreteAsPictures(env="Pendulum-v1")
     with pytest.raises(ConfigError, match="is registered with Gymnasium"):
         DiscreteAsText(env="NoSuchWorld-v1")
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from longhaul_core.types import Split, Task
 from longhaul_envs.pictures import picture_space, png
+from longhaul_envs.registration import register
 from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 from training.task_lists import numbered_tasks
 
@@ -46,6 +47,4 @@ class DrawnWorld(gymnasium.Env[dict[str, Any], str]):
         return {"text": text, "picture": picture(self._written)}
 
 
-gymnasium.register(  # pyright: ignore[reportUnknownMemberType] its `kwargs` is a bare dict
-    ID, entry_point=f"{__name__}:DrawnWorld"
-)
+register(ID, f"{__name__}:DrawnWorld")

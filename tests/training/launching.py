@@ -198,11 +198,8 @@ def processes_in(folder: Path) -> dict[int, str]:
 
 
 def wait_for_the_dead(folder: Path) -> None:
-    """Nothing that the killed process had started may stay.
-
-    Ray's node process looks for the others for a minute before it ends.
-    """
-    deadline = time.monotonic() + 180
+    """Nothing that the killed process had started may stay."""
+    deadline = time.monotonic() + 60
     while left := processes_in(folder):
         assert time.monotonic() < deadline, left
         time.sleep(0.1)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]: bare PathLike
+from safetensors.torch import load
 from sqlalchemy.orm import Session
 
 from longhaul_core.audit import audit_run, one_line
@@ -99,7 +99,7 @@ PARTS = ("visual.merger.", "visual.deepstack_merger_list.", "language_model.laye
 
 
 def test_the_adapter_is_of_the_part_that_reads_text(trained: Launched, model: Path) -> None:
-    final = load_file(trained.run_folder / "model" / "model.safetensors")
+    final = load((trained.run_folder / "model" / "model.safetensors").read_bytes())
 
     assert parts_that_moved(final, model) == {"language_model.layers."}
 
@@ -115,7 +115,7 @@ def test_the_critic_values_every_step_and_learns_to_see(trained: Launched, model
 
 
 def parts_that_moved(final: Mapping[str, torch.Tensor], model: Path) -> set[str]:
-    start = load_file(model / "model.safetensors")
+    start = load((model / "model.safetensors").read_bytes())
     moved = {
         name for name in start.keys() & final.keys() if not torch.equal(start[name], final[name])
     }

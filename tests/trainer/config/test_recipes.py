@@ -23,7 +23,6 @@ RECIPE_OF = {
     "webshop": "gigpo",
     "sokoban": "gigpo",
     "sokoban-vision": "gigpo",
-    "sokoban-qwen3-vl": "gigpo",
     "search": "gigpo",
     "ez-points": "gigpo",
     "blackjack": "gigpo",

@@ -40,8 +40,8 @@ _DESCRIBE_SECONDS = 120
 """For the imports of the environment and for its constructor."""
 _END_SECONDS = 5
 _ADAPTER_HINT = (
-    ", as 'text/Discrete-v0' and 'picture/Discrete-v0' of longhaul_envs.adapters do for "
-    "environments that draw themselves as text or as pictures"
+    ", as 'text/Discrete-v0' of longhaul_envs.adapters does for environments that draw themselves "
+    "as text"
 )
 _QUESTIONS = {"describe", *(split.value for split in Split)}
 """All there are; the caller keeps what was answered (`GymSource`)."""

@@ -39,8 +39,8 @@ def _end_with_python() -> None:
 
     Ray's destroys what its worker has left. A message that waits there for a subscriber posts
     itself to a queue that is gone by then, and the process waits for that queue's lock for ever:
-    in one of five runs verl's load balancer did, and outlived the run. Handlers run from the newest
-    to the oldest, and Ray's worker has its own before it imports verl.
+    verl's load balancer was seen to, more than once, and outlived its run. Handlers run from the
+    newest to the oldest, and Ray's worker has its own before it imports verl.
     """
     c = ctypes.CDLL(None)
     c.on_exit(ctypes.cast(c._exit, ctypes.c_void_p), None)

@@ -119,7 +119,7 @@ what to set. `[verl]` may hold none of them, since nothing would come of it."""
 CRITIC_ATTENTION = "critic.model.override_config.attn_implementation"
 REMOVE_PADDING = "actor_rollout_ref.model.use_remove_padding"
 CRITIC_REMOVE_PADDING = "critic.model.use_remove_padding"
-READS_PICTURES = r".*\.visual\..*"
+PICTURE_MODULES = r".*\.visual\..*"
 """Modules of the part of a model that reads pictures, as PEFT finds them."""
 FUSED_KERNELS = "actor_rollout_ref.model.use_fused_kernels"
 SEQUENCE_PARALLEL = "ulysses_sequence_parallel_size"
@@ -414,8 +414,8 @@ def _adapter(run: RunConfig) -> dict[str, Value]:
         ),
         "actor_rollout_ref.actor.checkpoint.save_lora_only": True,
     }
-    if reads_pictures(model.path):  # vLLM takes no adapter of that part
-        derived["actor_rollout_ref.model.exclude_modules"] = READS_PICTURES
+    if reads_pictures(model.path):  # vLLM's adapters are of text alone, unless it is told otherwise
+        derived["actor_rollout_ref.model.exclude_modules"] = PICTURE_MODULES
     return derived
 
 
