@@ -1,18 +1,20 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 # (transformers and torch annotate little of what they return)
-"""What one GPU does in some minutes: a run that reads pictures, and one that experts begin.
+"""What one GPU does in some minutes: runs that read pictures, and one that experts begin.
 
-Run: `python benchmarks/one_gpu.py FOLDER [--only NAME] [--seconds N] [--tiny]`. Both are trained
+Run: `python benchmarks/one_gpu.py FOLDER [--only NAME] [--seconds N] [--tiny]`. They are trained
 side by side by the ordinary command, each in a folder of its own:
 
 - `chain`: `configs/long/key_door.toml`, whose experts are imitated before reinforcement learning.
 - `pictures`: GiGPO on Sokoban as a picture, at the settings of `configs/environments/`, with random
   weights of Qwen3-VL-2B's shape that write moves in tags. It has a quarter of the tasks, two
   training steps and no panels.
+- `adapter`: an adapter and a critic of a small Qwen3-VL, on a smaller Sokoban.
 
-Then it prints what the stores hold of each run. A run that is not over after `--seconds` is
-stopped, and what it stored by then is printed. `--tiny` trains a model of 0.4 million parameters on
+Then it prints what the stores hold of each run, and when it began each stage before its first
+training step. A run that is not over after `--seconds` is stopped, and what it stored by then is
+printed. `--tiny` trains a model of 0.4 million parameters on
 the CPU, and less: it tries the program, and its figures mean nothing.
 """
 
@@ -96,13 +98,34 @@ PICTURES = (
     "checkpoint.every=2",
     "checkpoint.optimizer=false",
 )
+ADAPTER = (
+    str(CONFIGS / "smoke.toml"),
+    "name=adapter",
+    "model.path=model",
+    "resources.device=gpu",
+    "model.engine_dtype=bfloat16",
+    "engine.gpu_memory_utilization=0.1",
+    'environment.options={size=5, min_pushes=1, step_penalty=0.01, observation="image"}',
+    "num_training_steps=2",
+    "tasks_per_training_step=4",
+    "rollout.max_prompt_tokens=1024",
+    'memory.kind="full"',
+    'optimizer.rows="merged"',
+    "optimizer.micro_batch_tokens=8192",
+    "validation.num_tasks=2",
+    "validation.test_num_tasks=2",
+    "checkpoint.every=2",
+    "model.lora_rank=16",
+    'algorithm.name="gae"',
+    "critic.learning_rate=1e-3",
+)
 CHAIN = (
     str(CONFIGS / "long" / "key_door.toml"),
     "resources.device=gpu",
     "model.engine_dtype=bfloat16",
     "engine.gpu_memory_utilization=0.1",
 )
-RUNS: Mapping[str, Sequence[str]] = {"chain": CHAIN, "pictures": PICTURES}
+RUNS: Mapping[str, Sequence[str]] = {"chain": CHAIN, "pictures": PICTURES, "adapter": ADAPTER}
 TINY: Mapping[str, Sequence[str]] = {
     "pictures": (
         "resources.device=cpu",
@@ -113,6 +136,7 @@ TINY: Mapping[str, Sequence[str]] = {
         "optimizer.optimizer_steps_per_training_step=2",
         "engine.memory_gib=0.5",
     ),
+    "adapter": ("resources.device=cpu", "model.engine_dtype=float32"),
     "chain": (
         "resources.device=cpu",
         "model.engine_dtype=float32",
@@ -169,8 +193,8 @@ def begin(name: str, folder: Path, options: Sequence[str], *, tiny: bool) -> Sta
     """Start a training with these options; its output is `output.log` in its folder."""
     folder.mkdir(parents=True)
     words = list(RUNS[name])
-    if name == "pictures":
-        in_a_process(write_picture_model, folder / "model", tiny)
+    if name != "chain":
+        in_a_process(write_picture_model, folder / "model", tiny or name == "adapter")
     if tiny:
         words += TINY[name]
     with (folder / "output.log").open("wb") as output:
@@ -309,6 +333,7 @@ def report(folder: Path) -> None:
     for run_id, kind, status in runs:
         print(f"{run_id} ({kind}): {status}")
         if kind != "demonstrate":
+            report_stages(folder / "runs" / run_id / "logs" / "longhaul.log")
             report_run(connection, run_id)
             audit = subprocess.run(
                 [TRAINER, "audit", run_id], cwd=folder, capture_output=True, text=True, check=False
@@ -320,6 +345,14 @@ def report(folder: Path) -> None:
 def last_line(text: str) -> str:
     """Of a command's output."""
     return text.strip().rpartition("\n")[2]
+
+
+def report_stages(log: Path) -> None:
+    """Print when the run began what it does before its first training step."""
+    for line in log.read_text("utf-8").splitlines():
+        at, _, stage = line.partition("training step 0: ")
+        if stage:
+            print(f"  {at[11:19]} {stage}")
 
 
 def report_run(connection: sqlite3.Connection, run_id: str) -> None:

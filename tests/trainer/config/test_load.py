@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -101,7 +102,7 @@ def test_what_is_wrong_between_fields_is_told_beside_what_is_wrong_in_one() -> N
 def test_one_wrong_value_of_a_recipe_is_one_problem(file: Path, tmp_path: Path) -> None:
     """Nothing is said of the default that takes the place of a wrong value."""
     base = ROOT / "configs" / "recipes" / "gigpo.toml"
-    is_whole = "num_training_steps" in file.read_text(encoding="utf-8")
+    is_whole = "num_training_steps" in tomllib.loads(file.read_text(encoding="utf-8"))
     recipe = [file] if is_whole else [base, file]
     wrong = tmp_path / "wrong.toml"
     # An upstream has fields of its own, each of which is missing or unknown then.

@@ -72,18 +72,21 @@ def test_learning_is_two_operations_a_parameter_a_token_and_a_pass() -> None:
     composed = compose(run, "gpu")
 
     assert passes_of_an_update(composed) == 6  # old, reference, forward, twice backward, again
-    of_a_token = operations_of_a_token(ROUND, attended_tokens=8192, passes=6)
-    assert of_a_token == 6 * (2 * 1000 * MIB + 4 * 2 * 512 * 8192)
+    of_a_token = operations_of_a_token(ROUND, attended_tokens=1250, passes=6)
+    assert of_a_token == 6 * (2 * 1000 * MIB + 4 * 2 * 512 * 1250)
     expected = 16_000_000 * of_a_token / (989e12 * USED_FLOPS[1])
     assert time_of(run).learn_seconds[1] == pytest.approx(expected)
 
 
 def test_sdpa_computes_all_pairs_of_a_micro_batch_and_flash_attention_those_of_a_row() -> None:
-    flash = {"actor_rollout_ref.model.override_config.attn_implementation": "flash_attention_2"}
-    sdpa, skips = (compose(a_run(**SECTIONS, verl=verl), "gpu") for verl in ({}, flash))
+    name = "actor_rollout_ref.model.override_config.attn_implementation"
+    sdpa, skips, torchs = (
+        compose(a_run(**SECTIONS, verl={name: attention}), "gpu")
+        for attention in ("sdpa", "flash_attention_2", "flash_attention_torch")
+    )
 
     assert attended_tokens(sdpa, 2500) == 8192
-    assert attended_tokens(skips, 2500) == 1250
+    assert attended_tokens(skips, 2500) == attended_tokens(torchs, 2500) == 1250
 
 
 def test_an_adapter_s_base_gets_no_gradient() -> None:

@@ -127,11 +127,12 @@ def test_every_recipe_s_models_are_built(
     dtype, engine_dtype = (
         getattr(torch, kind) for kind in (run.model.dtype, run.model.engine_dtype)
     )
-    assert found.pop("actor") == ("GpuPolicyEngine", "sdpa", {dtype})
+    attention = "flash_attention_torch" if engine_dtype == torch.bfloat16 else "sdpa"
+    assert found.pop("actor") == ("GpuPolicyEngine", attention, {dtype})
     if run.loss.kl_coefficient > 0 or run.algorithm.reward_kl_coefficient > 0:
-        assert found.pop("reference")[1:] == ("sdpa", {engine_dtype})
+        assert found.pop("reference")[1:] == (attention, {engine_dtype})
     if run.algorithm.uses_critic:
-        assert found.pop("critic") == ("GpuValueEngine", "sdpa", {torch.float32})
+        assert found.pop("critic") == ("GpuValueEngine", attention, {torch.float32})
     assert not found
 
 

@@ -20,7 +20,9 @@ from longhaul_trainer.config.machine import ModelConfig
 from longhaul_trainer.models.tiny_vision import write_tiny_vision_model
 from longhaul_trainer.rendering.pictures import PictureReader, load_picture_reader
 from longhaul_trainer.rendering.renderer import load_renderer
+from longhaul_trainer.verl.attention import ATTENTION, SDPA, TORCH_FLASH
 from pictures import png
+from trainer.verl.naive_attention import naive_varlen_attention
 from trainer.verl.test_critic_worker import Row as ValuedRow
 from trainer.verl.test_critic_worker import batch_of
 from trainer.verl.test_critic_worker import update as update_of_critic
@@ -59,25 +61,36 @@ PROMPTS = (
 SHOWN = ([RED], [BLUE], [RED, GREEN], [])
 
 
-LEARNERS: tuple[tuple[str, Literal["cpu", "gpu"]], ...] = (
-    ("qwen2_5_vl", "cpu"),
-    ("qwen2_5_vl", "gpu"),
-    ("qwen3_vl", "cpu"),
-    ("qwen3_vl", "gpu"),
-    ("qwen3_vl_moe", "cpu"),
-    ("qwen3_5", "gpu"),
-    ("qwen3_5_moe", "cpu"),
+LEARNERS: tuple[tuple[str, Literal["cpu", "gpu"], str], ...] = (
+    ("qwen2_5_vl", "cpu", SDPA),
+    ("qwen2_5_vl", "gpu", SDPA),
+    ("qwen2_5_vl", "gpu", TORCH_FLASH),
+    ("qwen3_vl", "cpu", SDPA),
+    ("qwen3_vl", "gpu", SDPA),
+    ("qwen3_vl", "gpu", TORCH_FLASH),
+    ("qwen3_vl_moe", "cpu", SDPA),
+    ("qwen3_vl_moe", "gpu", TORCH_FLASH),
+    ("qwen3_5", "gpu", SDPA),
+    ("qwen3_5", "gpu", TORCH_FLASH),
+    ("qwen3_5_moe", "cpu", SDPA),
 )
-"""Families, each in the learner of one device; those of different make in both."""
+"""Families, each in the learner of one device, and by which attention there."""
 
 
 @pytest.fixture(scope="module", params=LEARNERS, ids="-".join)
-def learner(request: pytest.FixtureRequest) -> tuple[str, Literal["cpu", "gpu"]]:
-    return request.param
+def learner(request: pytest.FixtureRequest) -> Generator[tuple[str, Literal["cpu", "gpu"], str]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("longhaul_trainer.verl.torch_flash.varlen_attn", naive_varlen_attention)
+        yield request.param
+
+
+def settings_of_verl(learner: tuple[str, Literal["cpu", "gpu"], str]) -> dict[str, str]:
+    """The table `[verl]` of a run on GPUs; a CPU has one attention."""
+    return {ATTENTION: learner[2]} if learner[1] == "gpu" else {}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, learner: tuple[str, str]) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, learner: tuple[str, str, str]) -> Path:
     made = tmp_path_factory.mktemp("model")
     write_tiny_vision_model(made, family=learner[0])
     return made
@@ -151,12 +164,17 @@ def with_own_ratios(plain: Plain, row: Row) -> Row:
 
 @pytest.fixture(scope="module")
 def worker(
-    folder: Path, plain: Plain, cpu_run: None, learner: tuple[str, Literal["cpu", "gpu"]]
+    folder: Path, plain: Plain, cpu_run: None, learner: tuple[str, Literal["cpu", "gpu"], str]
 ) -> Generator[Any]:
-    _, device = learner
-    run = still_run()
-    model = ModelConfig(path=str(folder), engine_dtype="float32")
-    with one_worker(run.model_copy(update={"model": model}), folder, device=device) as made:
+    _, device, attention = learner
+    of_run = {
+        "model": ModelConfig(path=str(folder), engine_dtype="float32"),
+        "verl": settings_of_verl(learner),
+    }
+    with one_worker(still_run().model_copy(update=of_run), folder, device=device) as made:
+        # Qwen2.5-VL's are padded: verl packs them by the package `flash-attn` alone.
+        packed = attention == TORCH_FLASH and learner[0] != "qwen2_5_vl"
+        assert made.actor.engine.use_remove_padding == packed
         yield made
 
 
@@ -258,7 +276,7 @@ def gradients(
 def critic(
     worker: Any,  # noqa: ANN401  it has the group that the critic is on
     folder: Path,
-    learner: tuple[str, Literal["cpu", "gpu"]],
+    learner: tuple[str, Literal["cpu", "gpu"], str],
 ) -> Generator[Any]:
     """Of the same model; what it values before it learns is 0, and then no longer here."""
     run = RunConfig.model_validate(
@@ -269,6 +287,7 @@ def critic(
             "algorithm": {"name": "gae"},
             "critic": {"learning_rate": 1e-30},
             "optimizer": {"max_gradient_norm": 1e9},
+            "verl": settings_of_verl(learner),
         }
     )
     with one_critic(run, folder, device=learner[1]) as made:

@@ -613,10 +613,10 @@ ATTENTIONS = (
     [
         ("2.8.3", "bfloat16", "flash_attention_2"),
         ("2.8.3", "float32", "sdpa"),  # which FlashAttention cannot compute in
-        (None, "bfloat16", "sdpa"),
+        (None, "bfloat16", "flash_attention_torch"),
     ],
 )
-def test_a_gpu_s_attention_is_flash_attention_where_that_is_installed(
+def test_a_gpu_s_attention_is_flash_attention_where_numbers_are_short(
     version: str | None, engine_dtype: str, attention: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("longhaul_trainer.verl.attention.flash_attention_version", lambda: version)
@@ -625,20 +625,33 @@ def test_a_gpu_s_attention_is_flash_attention_where_that_is_installed(
 
     assert {value(config, name) for name in ATTENTIONS} == {attention}
     # verl takes log-probabilities from flash-attn too, and loops over tokens without it
-    assert value(config, MODEL_FUSED) == (attention == "sdpa")
+    assert value(config, MODEL_FUSED) == (attention != "flash_attention_2")
     assert value(config, f"{MODEL}.fused_kernel_options.impl_backend") == "torch"
 
 
-@pytest.mark.parametrize(("path", "packed"), [("tiny", True), ("tiny-vision", False)])
+@pytest.mark.parametrize(
+    ("family", "engine_dtype", "packed"),
+    [
+        ("text", "float32", True),
+        ("qwen2_5_vl", "bfloat16", False),  # verl packs it by `flash-attn` alone
+        ("qwen3_vl", "bfloat16", True),
+        ("qwen3_vl", "float32", False),
+    ],
+)
 def test_rows_with_pictures_are_packed_in_flash_attention_alone(
-    path: str, packed: bool, monkeypatch: pytest.MonkeyPatch
+    family: str,
+    engine_dtype: str,
+    packed: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The attention that verl gives such models needs `flash-attn` once rows are packed."""
+    (tmp_path / "config.json").write_text(f'{{"model_type": "{family}"}}', encoding="utf-8")
     monkeypatch.setattr("longhaul_trainer.verl.attention.flash_attention_version", lambda: None)
-    run = small_run(model={"path": path, "engine_dtype": "bfloat16"})
+    run = small_run(model={"path": str(tmp_path), "engine_dtype": engine_dtype})
 
     assert value(settings_of(run, device="gpu"), f"{MODEL}.use_remove_padding") is packed
 
+    run = small_run(model={"path": str(tmp_path), "engine_dtype": "bfloat16"})
     monkeypatch.setattr("longhaul_trainer.verl.attention.flash_attention_version", lambda: "2.8.3")
     assert value(settings_of(run, device="gpu"), f"{MODEL}.use_remove_padding") is True
 
@@ -661,7 +674,8 @@ def test_a_row_is_shared_among_gpus_in_flash_attention_alone(
     name = f"{section}.ulysses_sequence_parallel_size"
     run = small_run(algorithm={"name": "gae"}, verl={name: 2}, resources={"num_workers": 2})
 
-    with pytest.raises(ConfigError, match=rf"verl\.{name} = 2: .* with 'sdpa' each GPU would read"):
+    refused = rf"verl\.{name} = 2: .* with '(sdpa|flash_attention_torch)' each GPU would read"
+    with pytest.raises(ConfigError, match=refused):
         settings_of(run, device="gpu")
     monkeypatch.setattr("longhaul_trainer.verl.attention.flash_attention_version", lambda: "2.8.3")
     assert value(settings_of(run, device="gpu"), name) == 2

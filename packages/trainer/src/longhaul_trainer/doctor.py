@@ -35,6 +35,7 @@ from longhaul_trainer.verl.attention import (
     ATTENTION,
     FLASH,
     SDPA,
+    TORCH_FLASH,
     flash_attention_version,
     gpu_attention,
 )
@@ -527,21 +528,15 @@ def check_attention(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
             found=f"{attention} of flash-attn {version or 'that is not installed'}",
             advice=f"install flash-attn, or leave out verl.{ATTENTION}",
         )
+    if attention != SDPA:
+        kernels = " of torch's kernels" if attention == TORCH_FLASH else ""
+        return Finding(name="attention", status=Status.GOOD, found=f"{attention}{kernels}")
     tokens = config.optimizer.micro_batch_tokens
-    found = f"{attention}, which compares every two of a micro-batch's {tokens} tokens"
-    advice = "lower optimizer.micro_batch_tokens if the learner is slow or short of memory"
-    if attention == SDPA and version is None and config.model.engine_dtype == "bfloat16":
-        return Finding(
-            name="attention",
-            status=Status.WARNING,
-            found=f"{found}; flash-attn is not installed",
-            advice=f"install flash-attn for this torch and CUDA, or {advice}",
-        )
     return Finding(
         name="attention",
         status=Status.GOOD,
-        found=found if attention == SDPA else attention,
-        advice=advice,
+        found=f"{attention}, which compares every two of a micro-batch's {tokens} tokens",
+        advice="lower optimizer.micro_batch_tokens if the learner is slow or short of memory",
     )
 
 

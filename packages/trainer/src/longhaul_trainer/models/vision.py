@@ -21,6 +21,8 @@ class Family(NamedTuple):
     bare_features: bool = False
     """Whether verl's forward pass takes the mean of what the part that reads pictures returns, and
     so needs a tensor: see `longhaul_trainer.verl.pictures`."""
+    packed_by_flash_attn: bool = False
+    """Whether verl's attention of its packed rows takes functions from the package `flash-attn`."""
     experts_by_input: bool = False
     """Whether the files that are published, which alone vLLM loads, hold experts of
     [experts, input, output]; transformers computes with [experts, output, input]."""
@@ -30,8 +32,8 @@ class Family(NamedTuple):
 
 
 FAMILIES: Mapping[str, Family] = {
-    "qwen2_vl": Family("Qwen2VLProcessor", bare_features=True),
-    "qwen2_5_vl": Family("Qwen2_5_VLProcessor", bare_features=True),
+    "qwen2_vl": Family("Qwen2VLProcessor", bare_features=True, packed_by_flash_attn=True),
+    "qwen2_5_vl": Family("Qwen2_5_VLProcessor", bare_features=True, packed_by_flash_attn=True),
     "qwen3_vl": Family("Qwen3VLProcessor"),
     "qwen3_vl_moe": Family("Qwen3VLProcessor", experts_by_input=True),
     "qwen3_5": Family("Qwen3VLProcessor", needs_gpu=True),
@@ -51,6 +53,16 @@ def reads_pictures(path: str | Path) -> bool:
             checks report, reads none.
     """
     return _family(path) is not None
+
+
+def needs_flash_attn_to_pack(path: str | Path) -> bool:
+    """Whether the learner packs this model's rows only with the package `flash-attn`.
+
+    Args:
+        path: As for `reads_pictures`.
+    """
+    family = _family(path)
+    return family is not None and family.packed_by_flash_attn
 
 
 def require_cpu_engine(path: str | Path, *, setting: str) -> None:

@@ -24,9 +24,12 @@ from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithValueHead
 from verl.workers.engine_workers import TrainingWorker
 
+from longhaul_trainer.verl import torch_flash
 from longhaul_trainer.verl.learning_rate import RisingLearningRate
 from longhaul_trainer.verl.parts import RowsInParts
 from longhaul_trainer.verl.pictures import reads_pictures, return_features_alone
+
+torch_flash.register()
 
 
 class GpuCriticWorker(TrainingWorker):

@@ -9,9 +9,12 @@ from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
+from longhaul_trainer.verl import torch_flash
 from longhaul_trainer.verl.learning_rate import RisingLearningRate
 from longhaul_trainer.verl.parts import RowsInParts
 from longhaul_trainer.verl.pictures import PicturesAsFeatures
+
+torch_flash.register()
 
 
 class GpuActorRolloutRefWorker(ActorRolloutRefWorker):

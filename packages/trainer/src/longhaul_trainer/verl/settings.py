@@ -26,9 +26,9 @@ from longhaul_trainer.config.learning import CheckpointConfig
 from longhaul_trainer.config.machine import ALL_LINEAR
 from longhaul_trainer.config.run import Tracker
 from longhaul_trainer.config.toml import toml_value
-from longhaul_trainer.models.vision import reads_pictures
+from longhaul_trainer.models.vision import needs_flash_attn_to_pack, reads_pictures
 from longhaul_trainer.resources.rows import most_rows
-from longhaul_trainer.verl.attention import ATTENTION, SDPA, gpu_attention
+from longhaul_trainer.verl.attention import ATTENTION, SDPA, TORCH_FLASH, gpu_attention
 from longhaul_trainer.verl.weight_choice import BACKEND, weight_transfer
 
 Value = bool | int | float | str | list[str] | list[float] | None
@@ -548,7 +548,8 @@ def _gpu(run: RunConfig) -> dict[str, Value]:
 def _gpu_attention(run: RunConfig) -> dict[str, Value]:
     """Attention and log-probabilities of packed rows; `[verl]` may say each of them itself."""
     attention = gpu_attention(run)
-    flash = attention.startswith("flash_attention")
+    skips = attention.startswith("flash_attention")
+    flash = skips and attention != TORCH_FLASH
     for name, size in run.verl.items():
         if name.endswith(f".{SEQUENCE_PARALLEL}") and size != 1 and not flash:
             raise ConfigError(
@@ -556,7 +557,8 @@ def _gpu_attention(run: RunConfig) -> dict[str, Value]:
                 f"and with {attention!r} each GPU would read its own part only; install flash-attn"
             )
     derived: dict[str, Value] = {ATTENTION: attention, FUSED_KERNELS: not flash}
-    if not flash and reads_pictures(run.model.path):
+    packs = flash or (skips and not needs_flash_attn_to_pack(run.model.path))
+    if not packs and reads_pictures(run.model.path):
         # Its packed rows are kept apart by FlashAttention alone.
         derived[REMOVE_PADDING] = derived[CRITIC_REMOVE_PADDING] = False
     if run.algorithm.uses_critic:
