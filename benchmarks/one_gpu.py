@@ -104,7 +104,7 @@ ADAPTER = (
     "model.path=model",
     "resources.device=gpu",
     "model.engine_dtype=bfloat16",
-    "engine.gpu_memory_utilization=0.1",
+    "engine.gpu_memory_utilization=0.05",
     'environment.options={size=5, min_pushes=1, step_penalty=0.01, observation="image"}',
     "num_training_steps=2",
     "tasks_per_training_step=4",
@@ -123,7 +123,7 @@ CHAIN = (
     str(CONFIGS / "long" / "key_door.toml"),
     "resources.device=gpu",
     "model.engine_dtype=bfloat16",
-    "engine.gpu_memory_utilization=0.1",
+    "engine.gpu_memory_utilization=0.05",
 )
 RUNS: Mapping[str, Sequence[str]] = {"chain": CHAIN, "pictures": PICTURES, "adapter": ADAPTER}
 TINY: Mapping[str, Sequence[str]] = {
@@ -315,8 +315,8 @@ def gpu_values(*names: str) -> list[str]:
 
 TIMERS = {
     "play": ("gen",),
-    "log-probabilities": ("old_log_prob", "ref"),
-    "update": ("update_actor",),
+    "log-probabilities and values": ("old_log_prob", "ref", "values"),
+    "update": ("update_actor", "update_critic"),
     "weight sync": ("update_weights",),
 }
 """verl's timers of a training step, by what they are printed as."""

@@ -66,11 +66,7 @@ def kernel_errors(heads: int, heads_of_keys: int, size: int) -> list[float]:
     )
     exact = [part.detach().double().requires_grad_() for part in parts]
     rows = [
-        scaled_dot_product_attention(
-            *(part[begin:end].transpose(0, 1)[None] for part in exact),
-            is_causal=True,
-            enable_gqa=True,
-        )[0].transpose(0, 1)
+        exact_attention(*(part[begin:end].transpose(0, 1)[None] for part in exact))
         for begin, end in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True)
     ]
     expected = torch.cat(rows)
@@ -80,6 +76,12 @@ def kernel_errors(heads: int, heads_of_keys: int, size: int) -> list[float]:
         strict=True,
     )
     return [float((ours.double() - theirs).norm() / theirs.norm()) for ours, theirs in pairs]
+
+
+def exact_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Of one row, `(1, heads, tokens, size)`; the output is `(tokens, heads, size)`."""
+    out = scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+    return out[0].transpose(0, 1)
 
 
 def times(attention: str, layers: int) -> dict[int, float]:

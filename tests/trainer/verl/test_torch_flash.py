@@ -37,8 +37,8 @@ def model(attention: str, *, window: int | None) -> Any:  # noqa: ANN401  transf
         num_attention_heads=4,
         num_key_value_heads=2,
         sliding_window=window,
-        attn_implementation=attention,
     )
+    config._attn_implementation = attention
     return MistralForCausalLM(config)
 
 

@@ -85,7 +85,7 @@ def attend_packed(  # noqa: PLR0913  flash-attn's parameters
             f"sinks, which torch's FlashAttention has not; install flash-attn, or set [verl] "
             f'{ATTENTION} = "eager"'
         )
-    return varlen_attn(
+    out = varlen_attn(
         query,
         key,
         value,
@@ -96,6 +96,8 @@ def attend_packed(  # noqa: PLR0913  flash-attn's parameters
         scale=softmax_scale,
         window_size=(window_size[0], 0) if causal else window_size,
     )
+    assert isinstance(out, torch.Tensor), "nothing beside the output is asked for"
+    return out
 
 
 def attend(
