@@ -1,14 +1,19 @@
 """Gymnasium environments with numbered actions, played by name."""
 
+from typing import Any
+
 import gymnasium
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import longhaul_envs.adapters
 from longhaul_core.errors import ConfigError
 from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.types import Split
-from longhaul_envs.adapters import DiscreteAsText
+from longhaul_envs.adapters import DiscreteAsPictures, DiscreteAsText
 from longhaul_envs.check import check_environment
+from longhaul_envs.pictures import png
 from longhaul_envs.sources import environment_source
 
 ADAPTERS = longhaul_envs.adapters.__name__
@@ -34,6 +39,69 @@ def test_a_toy_text_keeps_the_contract(options: dict[str, object]) -> None:
     )
 
     assert found == []
+
+
+def test_a_pole_is_balanced_by_words_and_seen_as_it_is_drawn() -> None:
+    drawn = gymnasium.make("CartPole-v1", render_mode="rgb_array")
+    drawn.reset(seed=3)
+    environment = DiscreteAsPictures(env="CartPole-v1")
+    first, info = environment.reset(seed=3)
+
+    assert info["admissible_actions"] == ["left", "right"]
+    assert first["picture"] == png(pixels_of(drawn))
+    unmoved, *_, moved = environment.step("right")  # by less than a pixel
+    assert unmoved["picture"] == first["picture"]
+    assert moved["anchor_state"] != info["anchor_state"]
+    drawn.step(1)
+    after, reward, *_ = environment.step("right")
+    drawn.step(1)
+    assert (after["picture"], reward) == (png(pixels_of(drawn)), 1.0)
+    assert after["picture"] != first["picture"]
+    refused, reward, *_, info = environment.step("up")
+    assert (refused["picture"], reward, info["action_accepted"]) == (after["picture"], 0.0, False)
+    assert refused["text"].startswith("There is no such action; there are left, right.\n")
+
+
+def test_pictures_keep_the_contract() -> None:
+    found = check_environment(
+        "picture/Discrete-v0",
+        options={"env": "CartPole-v1"},
+        import_modules=[ADAPTERS],
+        num_tasks=1,
+        num_starts=3,
+        horizon=6,
+    )
+
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("env", "num_train"),
+    [("CartPole-v1", 1024), ("Taxi-v4", 215)],  # Taxi begins in 300 of its 500 states
+)
+def test_tasks_are_listed_by_states_and_without_a_picture(
+    env: str, num_train: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = DiscreteAsPictures(env=env)
+
+    def drawn() -> None:
+        raise AssertionError("a picture was drawn")
+
+    monkeypatch.setattr(environment, "render", drawn)
+    states = [environment.start_of(seed) for seed in range(30)]
+    source = environment_source(
+        GymEnvironmentSpec(
+            environment_id="picture/Discrete-v0", options={"env": env}, import_modules=(ADAPTERS,)
+        )
+    )
+
+    assert len(set(states)) > 20
+    assert states == [environment.start_of(seed) for seed in range(30)]
+    assert len(source.tasks(Split.TRAIN)) == num_train
+
+
+def pixels_of(environment: gymnasium.Env[Any, Any]) -> NDArray[np.uint8]:
+    return np.asarray(environment.render(), dtype=np.uint8)
 
 
 def test_a_lake_that_is_crossed_by_the_last_allowed_step_is_not_cut_off_too() -> None:
@@ -100,8 +168,10 @@ def test_tasks_of_a_toy_text_are_seeds_that_begin_differently() -> None:
 
 
 def test_what_draws_no_text_or_has_no_numbered_actions_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'Blackjack-v1' draws no text"):
+    with pytest.raises(ConfigError, match="'picture/Discrete-v0' adapts it"):
         DiscreteAsText(env="Blackjack-v1")
+    with pytest.raises(ConfigError, match=r"cannot be played by names of actions: they are Box"):
+        DiscreteAsPictures(env="Pendulum-v1")
     with pytest.raises(ConfigError, match="is registered with Gymnasium"):
         DiscreteAsText(env="NoSuchWorld-v1")
 

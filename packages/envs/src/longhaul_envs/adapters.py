@@ -1,38 +1,44 @@
-"""Gymnasium environments that do not speak text, made to: numbered actions get names.
+"""Gymnasium environments that do not speak text: their numbered actions get names.
 
-Importing this module registers `text/Discrete-v0` with Gymnasium. What it adapts is an option:
+Importing this module registers `text/Discrete-v0` and `picture/Discrete-v0` with Gymnasium. What
+they adapt is an option:
 
     [environment]
     id = "text/Discrete-v0"
     import_modules = ["longhaul_envs.adapters"]
     options = { env = "Taxi-v4" }
 
-It takes any environment with discrete actions that draws itself as text (`render_mode="ansi"`), as
-Gymnasium's toy texts do.
+They take any environment with discrete actions that draws itself: the first as text
+(`render_mode="ansi"`), as Gymnasium's toy texts do, the second as pictures (`"rgb_array"`).
 """
 
 import re
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, Generic, Literal, cast
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.toy_text.frozen_lake import generate_random_map
 from gymnasium.error import ResetNeeded
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Discrete, Space
+from gymnasium.spaces.utils import flatten
 from numpy.typing import NDArray
 
 from longhaul_core.errors import ConfigError
 from longhaul_core.gym import GymEnvironmentSpec
-from longhaul_envs.pictures import DrawnEnv, text_picture
+from longhaul_envs.pictures import DrawnEnv, Seen, picture_space, png, text_picture
 from longhaul_envs.registration import register
 from longhaul_envs.text import MAX_ACTION_CHARACTERS, text_space
 
-__all__ = ["DiscreteAsText"]
+__all__ = ["DiscreteAsPictures", "DiscreteAsText"]
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
+    "Acrobot": ("turn one way", "do nothing", "turn the other way"),
+    "CartPole": ("left", "right"),
     "CliffWalking": ("up", "right", "down", "left"),
     "FrozenLake": ("left", "down", "right", "up"),
+    "MountainCar": ("left", "do nothing", "right"),
     "Taxi": ("south", "north", "east", "west", "pick up", "drop off"),
 }
 _LEGENDS: Mapping[str, str] = {
@@ -46,19 +52,11 @@ _MARKS: Mapping[str, str] = {"41": "[]", "42": "{}", "43": "<>", "34;1": "()", "
 _COLOUR = re.compile("\x1b\\[([0-9;]+)m")
 
 
-class DiscreteAsText(DrawnEnv[str]):
-    """An environment with numbered actions, played by their names and seen as it draws itself.
+class _Discrete(DrawnEnv[Seen], Generic[Seen]):
+    """What both have in common."""
 
-    Task:
-        A seed. `FrozenLake` gets a new lake for each, unless its options name one.
-    Action:
-        The name of an action; anything else changes nothing, and is not accepted.
-    Reward and episode end:
-        The environment's own.
-    Info:
-        `admissible_actions`: every action, or those that an `action_mask` names.
-        `action_accepted`.
-    """
+    drawn: ClassVar[Literal["ansi", "rgb_array"]]
+    """The render mode of the environment that is adapted: whether text is seen, or pictures."""
 
     def __init__(
         self,
@@ -72,23 +70,29 @@ class DiscreteAsText(DrawnEnv[str]):
 
         Args:
             env: Its Gymnasium id.
-            actions: Names of its actions by number; by default those of the toy texts, or
+            actions: Names of its actions by number; by default those of Gymnasium's own, or
                 `action 0`, `action 1`, ….
             render_mode: Of this environment's pictures.
             options: Of the environment that is adapted.
 
         Raises:
-            ConfigError: If it has no discrete actions or draws no text, or the number of names is
-                not that of its actions.
+            ConfigError: If it has no discrete actions or does not draw itself so, or the number of
+                names is not that of its actions.
         """
         self.render_mode = render_mode
         self._id, self._options = env, options
         self._family = env.rpartition(":")[2].rpartition("/")[2].partition("-")[0]
         modes = _render_modes(env)
-        if "ansi" not in modes:
+        if self.drawn not in modes:
+            others = [name for name, kind in _ADAPTERS.items() if kind.drawn in modes]
             raise ConfigError(
-                f"{env!r} draws no text: its render modes are {modes}, without 'ansi'; wrap it in "
-                "an environment whose observations are text"
+                f"{env!r} does not draw itself so: its render modes are {modes}, without "
+                f"{self.drawn!r}; "
+                + (
+                    f"environment.id = {others[0]!r} adapts it"
+                    if others
+                    else "wrap it in an environment of your own"
+                )
             )
         self._env = self._made(seed=0)
         space = self._env.action_space
@@ -101,46 +105,54 @@ class DiscreteAsText(DrawnEnv[str]):
         if len(set(names)) != count:
             raise ConfigError(f"{env!r} has {count} actions, and {len(set(names))} names: {names}")
         self._numbers = {name: first + place for place, name in enumerate(names)}
-        self.observation_space = text_space()
+        self.observation_space = self._space()
         self.action_space = text_space(MAX_ACTION_CHARACTERS)
+        self._hidden: object = None  # the environment's own observation, which is not shown
         self._mask: object = None
         self._over = True
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[str, dict[str, Any]]:
+    ) -> tuple[Seen, dict[str, Any]]:
         """Begin an episode, by the seed alone."""
         super().reset(seed=seed)
-        number = seed if seed is not None else int(self.np_random.integers(2**31))
-        if self._family == "FrozenLake":
-            self._env.close()
-            self._env = self._made(seed=number)
-        _, info = self._env.reset(seed=number)
-        self._mask, self._over = info.get("action_mask"), False
-        return self._shown(), self._info(accepted=True)
+        self._begin(seed if seed is not None else int(self.np_random.integers(2**31)))
+        return self._seen(), self._info(accepted=True)
 
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+    def step(self, action: str) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
         """Do what `action` names."""
         if self._over:
             raise ResetNeeded("there is no episode, or it is over; reset before the next step")
         name = action.strip().lower()
         if name not in self._numbers:
             listed = ", ".join(self._numbers)
-            text = f"There is no such action; there are {listed}.\n{self._shown()}"
-            return text, 0.0, False, False, self._info(accepted=False)
+            seen = self._seen(f"There is no such action; there are {listed}.\n")
+            return seen, 0.0, False, False, self._info(accepted=False)
         admissible = self._admissible()
-        _, reward, terminated, truncated, info = self._env.step(self._numbers[name])
+        self._hidden, reward, terminated, truncated, info = self._env.step(self._numbers[name])
         self._mask, self._over = info.get("action_mask"), terminated or truncated
         facts = self._info(accepted=name in admissible)
         if self._family == "CliffWalking":  # whose rewards are all below 0
             facts["success"] = bool(terminated)
         # Gymnasium's time limit cuts a last step off also where it ends the task
         cut_off = bool(truncated and not terminated)
-        return self._shown(), float(reward), bool(terminated), cut_off, facts
+        return self._seen(), float(reward), bool(terminated), cut_off, facts
 
-    def render(self) -> NDArray[np.uint8]:
-        """What the agent sees, as a picture."""
-        return text_picture(self._shown() if not self._over else "")
+    def _begin(self, seed: int) -> None:
+        """Begin an episode, and draw nothing."""
+        if self._family == "FrozenLake":
+            self._env.close()
+            self._env = self._made(seed=seed)
+        self._hidden, info = self._env.reset(seed=seed)
+        self._mask, self._over = info.get("action_mask"), False
+
+    @abstractmethod
+    def _space(self) -> Space[Seen]:
+        """Of its observations."""
+
+    @abstractmethod
+    def _seen(self, said: str = "") -> Seen:
+        """What it draws now, after something that is said."""
 
     def close(self) -> None:
         """Close the environment."""
@@ -150,11 +162,7 @@ class DiscreteAsText(DrawnEnv[str]):
         options: dict[str, Any] = dict(self._options)
         if self._family == "FrozenLake" and not options.keys() & {"desc", "map_name"}:
             options["desc"] = generate_random_map(size=4, p=0.8, seed=seed)
-        return gymnasium.make(self._id, render_mode="ansi", disable_env_checker=True, **options)
-
-    def _shown(self) -> str:
-        drawn = _marked(cast("str", self._env.render())).strip("\n")
-        return "\n".join(filter(None, [_LEGENDS.get(self._family), drawn]))
+        return gymnasium.make(self._id, render_mode=self.drawn, disable_env_checker=True, **options)
 
     def _admissible(self) -> list[str]:
         if self._mask is None:
@@ -166,6 +174,72 @@ class DiscreteAsText(DrawnEnv[str]):
         return {
             "admissible_actions": [] if self._over else self._admissible(),
             "action_accepted": accepted,
+        }
+
+
+class DiscreteAsText(_Discrete[str]):
+    """An environment with numbered actions, played by their names and seen as the text it draws.
+
+    Task:
+        A seed. `FrozenLake` gets a new lake for each, unless its options name one.
+    Action:
+        The name of an action; anything else changes nothing, and is not accepted.
+    Reward and episode end:
+        The environment's own.
+    Info:
+        `admissible_actions`: every action, or those that an `action_mask` names.
+        `action_accepted`.
+    """
+
+    drawn = "ansi"
+
+    def render(self) -> NDArray[np.uint8]:
+        """What the agent sees, as a picture."""
+        return text_picture(self._seen() if not self._over else "")
+
+    def _space(self) -> Space[str]:
+        return text_space()
+
+    def _seen(self, said: str = "") -> str:
+        drawn = _marked(cast("str", self._env.render())).strip("\n")
+        return said + "\n".join(filter(None, [_LEGENDS.get(self._family), drawn]))
+
+
+class DiscreteAsPictures(_Discrete[dict[str, Any]]):
+    """An environment with numbered actions, played by their names and seen as pictures of it.
+
+    Task, action, reward, episode end and info:
+        As `DiscreteAsText` has them, and `anchor_state`: a picture shows no speed, and moves of
+        less than a pixel not at all, so it is the environment's own observation.
+    """
+
+    drawn = "rgb_array"
+
+    def start_of(self, seed: int) -> str:
+        """The state that a seed begins with; nothing is drawn."""
+        self._begin(seed)
+        return self._state()
+
+    def render(self) -> NDArray[np.uint8]:
+        """What the agent sees."""
+        return np.asarray(self._env.render(), dtype=np.uint8)
+
+    def _space(self) -> Space[dict[str, Any]]:
+        return picture_space()
+
+    def _info(self, *, accepted: bool) -> dict[str, Any]:
+        return super()._info(accepted=accepted) | {"anchor_state": self._state()}
+
+    def _state(self) -> str:
+        """The environment's own observation, and its map if it has one."""
+        numbers = np.asarray(flatten(self._env.observation_space, self._hidden)).tolist()
+        world = getattr(self._env.unwrapped, "desc", None)
+        return repr((numbers, None if world is None else np.asarray(world).tolist()))
+
+    def _seen(self, said: str = "") -> dict[str, Any]:
+        return {
+            "text": f"{said}The picture shows the present state.",
+            "picture": png(self.render()),
         }
 
 
@@ -191,4 +265,9 @@ def _marked(drawn: str) -> str:
     return text
 
 
-register("text/Discrete-v0", "longhaul_envs.adapters:DiscreteAsText")
+_ADAPTERS: Mapping[str, type[_Discrete[Any]]] = {
+    "text/Discrete-v0": DiscreteAsText,
+    "picture/Discrete-v0": DiscreteAsPictures,
+}
+for _name, _kind in _ADAPTERS.items():
+    register(_name, f"{_kind.__module__}:{_kind.__qualname__}")

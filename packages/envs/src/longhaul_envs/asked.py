@@ -1,8 +1,9 @@
 """A Gymnasium class that has no source, asked in a worker process.
 
 Its worker builds it once, says what it is, and lists its tasks. An environment with a `tasks`
-method answers for itself; for any other a task is a seed, and the first observation that a
-seed gives decides its split: two splits may share seeds' neighbourhoods, never a start.
+method answers for itself; for any other a task is a seed, and the start that a seed gives, which is
+its first observation or what `start_of` returns, decides its split: two splits may share seeds'
+neighbourhoods, never a start.
 
 The process that asks builds nothing, and an environment that crashes in its constructor takes
 only the worker with it. Messages are JSON; nothing is ever pickled.
@@ -28,7 +29,7 @@ from longhaul_core.errors import ConfigError, EnvironmentFailure, attributed_to
 from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.gym.convert import to_observation
 from longhaul_core.types import Split, Task
-from longhaul_envs.capabilities import HasPrompt, ListsTasks
+from longhaul_envs.capabilities import HasPrompt, ListsTasks, TellsStarts
 from longhaul_envs.pictures import has_pictures, is_observation_space
 from longhaul_envs.play import TextEnvironment
 from longhaul_envs.task_lists import procedural_tasks
@@ -40,8 +41,8 @@ _DESCRIBE_SECONDS = 120
 """For the imports of the environment and for its constructor."""
 _END_SECONDS = 5
 _ADAPTER_HINT = (
-    ", as 'text/Discrete-v0' of longhaul_envs.adapters does for environments that draw themselves "
-    "as text"
+    ", as 'text/Discrete-v0' and 'picture/Discrete-v0' of longhaul_envs.adapters do for "
+    "environments that draw themselves as text or as pictures"
 )
 _QUESTIONS = {"describe", *(split.value for split in Split)}
 """All there are; the caller keeps what was answered (`GymSource`)."""
@@ -247,11 +248,17 @@ class _Asked:
         return found
 
     def _start_of(self, environment: TextEnvironment) -> Callable[[int], str]:
+        bare = environment.unwrapped
+
+        def shown(seed: int) -> str:
+            observation = to_observation(*environment.reset(seed=seed))
+            return replace(observation, anchor_state=None).anchor  # text, and pictures' hashes
+
+        told = bare.start_of if isinstance(bare, TellsStarts) else shown
+
         def start_of(seed: int) -> str:
             while len(self._starts) <= seed:
-                seen, info = environment.reset(seed=len(self._starts))
-                shown = replace(to_observation(seen, info), anchor_state=None)
-                self._starts.append(shown.anchor)  # the text, and its pictures' hashes
+                self._starts.append(told(len(self._starts)))
             return self._starts[seed]
 
         return start_of

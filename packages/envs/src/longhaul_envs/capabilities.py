@@ -24,6 +24,7 @@ __all__ = [
     "Prepares",
     "Repeats",
     "SharesProcess",
+    "TellsStarts",
 ]
 
 
@@ -33,6 +34,15 @@ class ListsTasks(Protocol):
 
     def tasks(self, split: Split, limit: int | None = None) -> Sequence[Task]:
         """The first `limit` tasks of `split`, or all of them, in a fixed order."""
+        ...
+
+
+@runtime_checkable
+class TellsStarts(Protocol):
+    """Has no task lists of its own, and first observations that cost much to make."""
+
+    def start_of(self, seed: int) -> str:
+        """What tells the start of a seed from all that differ from it; an episode ends by it."""
         ...
 
 
