@@ -247,6 +247,13 @@ def test_ports_that_cannot_be_had_are_refused_before_anything_starts(
         asyncio.run(serve(environments, settings))
 
 
+def test_pictures_are_not_served_by_a_protocol_of_text() -> None:
+    shown = EnvironmentToServe(id="longhaul/Sokoban-v0", options={"observation": "image"})
+    settings = ServerSettings(port=0, dialects={"agentgym": free_port()})
+    with pytest.raises(ConfigError, match=r"Sokoban-v0 shows pictures, and AgentGym's protocol"):
+        asyncio.run(serve([shown], settings))
+
+
 def test_a_connection_that_is_cut_leaves_no_session(
     server: RunningServer, ports: dict[str, int]
 ) -> None:

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from longhaul_core.errors import LonghaulError
+from longhaul_core.errors import ConfigError, LonghaulError
 from longhaul_core.types import Observation, Task
 from longhaul_envs.agentgym.dialects import DIALECTS, Dialect
 from longhaul_envs.server.dialects.loopback import LoopbackOnly
@@ -48,7 +48,16 @@ _MAX_SEATS = 100_000
 
 
 def create_agentgym_app(table: SessionTable, served: Served) -> Starlette:
-    """AgentGym's application for one environment."""
+    """AgentGym's application for one environment.
+
+    Raises:
+        ConfigError: If it shows pictures, of which a client would see nothing.
+    """
+    if served.description.shows_pictures:
+        raise ConfigError(
+            f"{served.description.id} shows pictures, and AgentGym's protocol carries text alone; "
+            "serve it in its own protocol, openenv or ors, or with options by which it shows text"
+        )
     form = DIALECTS[FORMS.get(served.description.id, "textcraft")]
     doors = _Doors(table, served, form)
     routes = [

@@ -54,7 +54,8 @@ def doors_of(table: SessionTable, ports: Mapping[str, int]) -> list[Door]:
         ports: The dialect to its first port.
 
     Raises:
-        ConfigError: The package of a dialect is not installed, or two doors would have one port.
+        ConfigError: The package of a dialect is not installed, two doors would have one port, or a
+            dialect of text would have to show pictures.
     """
     doors: list[Door] = []
     served = list(table.served.values())
