@@ -10,9 +10,12 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from longhaul_trainer.models.shards import write_model
+from longhaul_trainer.models.tiny_vision import write_tiny_vision_model
 from longhaul_trainer.training.rank_balance import imbalance, shared_out
 from ports import free_port
+from trainer.verl.picture_rows import picture_rows, plain_model
 from trainer.verl.pythons import Pythons
+from trainer.verl.rank_pictures import PLACES
 from trainer.verl.rank_update import BALANCED, NUM_RANKS, WRONG
 from trainer.verl.updates import (
     LOSSES,
@@ -29,7 +32,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),  # transformers and nested tensors
 ]
 
-PROGRAM = Path(__file__).with_name("rank_update.py")
 TIME_LIMIT_SECONDS = 600
 
 
@@ -37,11 +39,17 @@ TIME_LIMIT_SECONDS = 600
 def folder(model_folder: Path, pythons: Pythons, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the ranks left."""
     folder = tmp_path_factory.mktemp("ranks")
+    run_both_ranks("rank_update.py", model_folder, folder, pythons=pythons)
+    return folder
+
+
+def run_both_ranks(program: str, model: Path, folder: Path, *, pythons: Pythons) -> None:
+    """Run a program of this folder once for each rank, with the model; what it leaves is there."""
     tests = str(Path(__file__).parents[2])
-    port = str(free_port())
+    file, port = Path(__file__).with_name(program), str(free_port())
     ranks: list[subprocess.Popen[bytes]] = []
     for rank in range(NUM_RANKS):
-        command = [pythons.verl, str(PROGRAM), str(rank), port, str(model_folder), str(folder)]
+        command = [pythons.verl, str(file), str(rank), port, str(model), str(folder)]
         with (folder / f"rank-{rank}.log").open("wb") as log:
             environment = os.environ | {"PYTHONPATH": tests, "OMP_NUM_THREADS": "1"}
             ranks.append(
@@ -54,7 +62,6 @@ def folder(model_folder: Path, pythons: Pythons, tmp_path_factory: pytest.TempPa
             process.kill()
     logs = "".join(path.read_text()[-4000:] for path in sorted(folder.glob("*.log")))
     assert codes == [0] * NUM_RANKS, logs
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -129,3 +136,22 @@ def test_the_model_is_put_together_from_what_both_ranks_hold(
     assert all(
         torch.equal(weight, start.state_dict()[name]) for name, weight in model.state_dict().items()
     )
+
+
+def test_a_rank_without_a_picture_learns_with_one_that_has_several(
+    pythons: Pythons, tmp_path: Path
+) -> None:
+    """Both gather the part that reads pictures, or one would wait for the other for ever."""
+    model = tmp_path / "model"
+    model.mkdir()
+    write_tiny_vision_model(model, family="qwen3_vl")
+    plain = plain_model(model)
+    rows = picture_rows(model, plain)
+    given = [rows[place] for places in PLACES for place in places]
+    expected = expected_gradients(plain, given, LOSSES["clipped"])
+
+    run_both_ranks("rank_pictures.py", model, tmp_path, pythons=pythons)
+
+    found = torch.load(tmp_path / "gradients.pt")
+    assert error(found, expected) <= MAX_ERROR
+    assert any(".visual." in name and expected[name].abs().max() > 0 for name in expected)
