@@ -64,7 +64,8 @@ def one_worker(
         run: What the learner is made for.
         model: Hugging Face folder of the weights.
         role: verl's name of what the worker is: `"actor"` or `"ref"`.
-        device: Whose settings and engine it has; those of GPUs compute on the CPU here.
+        device: Whose settings and engine it has; those of GPUs compute on the CPU here, and
+            attention by its definition where they have torch's FlashAttention.
         rank: Of this process.
         num_ranks: Processes of the group.
         port: Where they meet; a free one if there is only this process.
@@ -136,6 +137,8 @@ def _paths(model: Path) -> Any:  # noqa: ANN401  verl is imported with it
 def _process_of(*, rank: int, num_ranks: int, port: int | None, device: str) -> Generator[None]:
     import torch
 
+    from naive_attention import naive_varlen_attention
+
     if torch.distributed.is_initialized():  # the other worker's, who ends it
         yield
         return
@@ -152,6 +155,7 @@ def _process_of(*, rank: int, num_ranks: int, port: int | None, device: str) -> 
     with pytest.MonkeyPatch.context() as patch:
         for name, value in group.items():
             patch.setenv(name, value)
+        patch.setattr("longhaul_trainer.verl.torch_flash.varlen_attn", naive_varlen_attention)
         # It makes a worker ask Ray for its logical GPU, and there is no Ray here.
         patch.delenv("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES")
         keep_models(patch)

@@ -9,10 +9,8 @@ from pathlib import Path
 import torch
 
 from longhaul_trainer.config.machine import ModelConfig
-from longhaul_trainer.verl import torch_flash
 from longhaul_trainer.verl.attention import ATTENTION, TORCH_FLASH
 from longhaul_trainer.verl.variables import prepare_environment
-from trainer.verl.naive_attention import naive_varlen_attention
 from trainer.verl.picture_rows import SHOWN, as_verl_sends, picture_rows, plain_model
 from trainer.verl.updates import LOSSES, still_run, update
 from verl_process import one_worker
@@ -24,7 +22,6 @@ PLACES = ((0, 1, 2), (3, 3, 3))
 def main(rank: int, port: int, model: Path, folder: Path) -> None:
     """Update with this rank's rows."""
     prepare_environment("cpu", scratch=folder / f"scratch-{rank}")
-    torch_flash.varlen_attn = naive_varlen_attention
     all_rows = picture_rows(model, plain_model(model))
     rows = [all_rows[place] for place in PLACES[rank]]
     columns = as_verl_sends(model, rows, [SHOWN[place] for place in PLACES[rank]])

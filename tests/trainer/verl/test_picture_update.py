@@ -16,7 +16,6 @@ from longhaul_trainer.config import CriticConfig, RunConfig
 from longhaul_trainer.config.machine import ModelConfig
 from longhaul_trainer.models.tiny_vision import write_tiny_vision_model
 from longhaul_trainer.verl.attention import ATTENTION, SDPA, TORCH_FLASH
-from trainer.verl.naive_attention import naive_varlen_attention
 from trainer.verl.picture_rows import (
     BLUE,
     RED,
@@ -62,10 +61,8 @@ LEARNERS: tuple[tuple[str, Literal["cpu", "gpu"], str], ...] = (
 
 
 @pytest.fixture(scope="module", params=LEARNERS, ids="-".join)
-def learner(request: pytest.FixtureRequest) -> Generator[tuple[str, Literal["cpu", "gpu"], str]]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("longhaul_trainer.verl.torch_flash.varlen_attn", naive_varlen_attention)
-        yield request.param
+def learner(request: pytest.FixtureRequest) -> tuple[str, Literal["cpu", "gpu"], str]:
+    return request.param
 
 
 def settings_of_verl(learner: tuple[str, Literal["cpu", "gpu"], str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from transformers import MistralConfig, MistralForCausalLM
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.verl import torch_flash
 from longhaul_trainer.verl.attention import TORCH_FLASH
-from trainer.verl.naive_attention import naive_varlen_attention
+from naive_attention import naive_varlen_attention
 from variation import assert_several
 
 LENGTHS = (5, 1, 12, 7)
