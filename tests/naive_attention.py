@@ -1,5 +1,7 @@
 """Attention by its definition, in the place of the kernels that torch has for GPUs alone."""
 
+from itertools import pairwise
+
 import torch
 
 
@@ -24,7 +26,7 @@ def naive_varlen_attention(
     heads_of_a_key = query.shape[1] // key.shape[1]
     factor = query.shape[2] ** -0.5 if scale is None else scale
     out: list[torch.Tensor] = []
-    for begin, end in zip(cu_seq_q[:-1].tolist(), cu_seq_q[1:].tolist(), strict=True):
+    for begin, end in pairwise(int(place) for place in cu_seq_q):
         away = torch.arange(end - begin)[None] - torch.arange(end - begin)[:, None]
         hidden = torch.zeros_like(away, dtype=torch.bool)
         if after >= 0:
