@@ -20,8 +20,15 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 from longhaul_trainer.verl import torch_flash
 from longhaul_trainer.verl.attention import SDPA, TORCH_FLASH
 
-HEADS = ((12, 2, 128), (16, 8, 128), (16, 16, 64), (9, 3, 64), (16, 16, 72), (4, 2, 80))
-"""Heads of queries and of keys, and numbers of a head."""
+HEADS = (
+    (12, 2, 128, True),
+    (16, 8, 128, True),
+    (16, 16, 64, False),
+    (9, 3, 64, True),
+    (16, 16, 72, False),
+    (4, 2, 80, True),
+)
+"""Heads of queries and of keys, numbers of a head, and whether a token reads none after it."""
 LENGTHS = (1, 7, 300, 512, 45)
 MICRO_BATCHES = (4096, 8192, 16384, 32768)
 ROW_TOKENS = 1000
@@ -37,7 +44,9 @@ def main() -> None:
         parser.error("torch finds no GPU; its FlashAttention kernels need one")
     torch_flash.register()
     torch.manual_seed(0)
-    print("heads, heads of keys, size: relative error of output, and of the three gradients")
+    print(
+        "heads, heads of keys, size, causal: relative error of output, and of the three gradients"
+    )
     for heads in HEADS:
         print(*heads, *(f"{value:.1e}" for value in kernel_errors(*heads)))
     seconds = {name: times(name, arguments.layers) for name in (SDPA, TORCH_FLASH)}
@@ -47,7 +56,7 @@ def main() -> None:
         print(f"{tokens}: {tokens / masked:.0f}, {tokens / skipping:.0f}, {masked / skipping:.2f}")
 
 
-def kernel_errors(heads: int, heads_of_keys: int, size: int) -> list[float]:
+def kernel_errors(heads: int, heads_of_keys: int, size: int, causal: bool) -> list[float]:
     """Of output and gradients in bfloat16, against float64, row by row."""
     begins = torch.tensor([0, *LENGTHS], device="cuda").cumsum(0)
     parts = [
@@ -62,11 +71,11 @@ def kernel_errors(heads: int, heads_of_keys: int, size: int) -> list[float]:
         cu_seqlens_k=begins,
         max_seqlen_q=longest,
         max_seqlen_k=longest,
-        causal=True,
+        causal=causal,
     )
     exact = [part.detach().double().requires_grad_() for part in parts]
     rows = [
-        exact_attention(*(part[begin:end].transpose(0, 1)[None] for part in exact))
+        exact_attention(*(part[begin:end].transpose(0, 1)[None] for part in exact), causal=causal)
         for begin, end in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True)
     ]
     expected = torch.cat(rows)
@@ -78,9 +87,11 @@ def kernel_errors(heads: int, heads_of_keys: int, size: int) -> list[float]:
     return [float((ours.double() - theirs).norm() / theirs.norm()) for ours, theirs in pairs]
 
 
-def exact_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+def exact_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, causal: bool
+) -> torch.Tensor:
     """Of one row, `(1, heads, tokens, size)`; the output is `(tokens, heads, size)`."""
-    out = scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+    out = scaled_dot_product_attention(query, key, value, is_causal=causal, enable_gqa=True)
     return out[0].transpose(0, 1)
 
 

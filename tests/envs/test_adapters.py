@@ -100,6 +100,23 @@ def test_tasks_are_listed_by_states_and_without_a_picture(
     assert len(source.tasks(Split.TRAIN)) == num_train
 
 
+def test_the_environment_to_adapt_is_asked_for_by_name() -> None:
+    with pytest.raises(
+        ConfigError, match=r"options\.env must name .* 'CartPole-v1'; there are evn"
+    ):
+        DiscreteAsPictures(evn="CartPole-v1")
+
+
+def test_names_of_actions_are_read_in_small_letters() -> None:
+    environment = DiscreteAsPictures(env="CartPole-v1", actions=["Left ", "Right"])
+    _, info = environment.reset(seed=1)
+
+    assert info["admissible_actions"] == ["left", "right"]
+    assert environment.step("RIGHT")[4]["action_accepted"]
+    with pytest.raises(ConfigError, match="has 2 actions, and 1 names"):
+        DiscreteAsPictures(env="CartPole-v1", actions=["a", "A"])
+
+
 def pixels_of(environment: gymnasium.Env[Any, Any]) -> NDArray[np.uint8]:
     return np.asarray(environment.render(), dtype=np.uint8)
 

@@ -1,15 +1,18 @@
 """Rows with pictures, as verl sends them to the learner, and the model that is compared with."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from longhaul_core.types import Message, Picture
+from longhaul_trainer.config import RunConfig
 from longhaul_trainer.rendering.pictures import PictureReader, load_picture_reader
 from longhaul_trainer.rendering.renderer import load_renderer
 from pictures import png
@@ -21,6 +24,18 @@ GREEN = Picture.of(png("green", width=60, height=130))
 
 def asked(*parts: str | Picture) -> Message:
     return Message(role="user", content=parts)
+
+
+@contextmanager
+def computing_with(attention: str) -> Generator[None]:
+    """Have learners of GPUs that are made in the block compute with it, in float32 too."""
+
+    def chosen(run: RunConfig) -> str:
+        return attention
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("longhaul_trainer.verl.settings.gpu_attention", chosen)
+        yield
 
 
 PROMPTS = (

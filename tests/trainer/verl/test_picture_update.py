@@ -15,13 +15,14 @@ from longhaul_core.types import Picture
 from longhaul_trainer.config import CriticConfig, RunConfig
 from longhaul_trainer.config.machine import ModelConfig
 from longhaul_trainer.models.tiny_vision import write_tiny_vision_model
-from longhaul_trainer.verl.attention import ATTENTION, SDPA, TORCH_FLASH
+from longhaul_trainer.verl.attention import SDPA, TORCH_FLASH
 from trainer.verl.picture_rows import (
     BLUE,
     RED,
     SHOWN,
     Plain,
     as_verl_sends,
+    computing_with,
     picture_rows,
     plain_model,
 )
@@ -65,11 +66,6 @@ def learner(request: pytest.FixtureRequest) -> tuple[str, Literal["cpu", "gpu"],
     return request.param
 
 
-def settings_of_verl(learner: tuple[str, Literal["cpu", "gpu"], str]) -> dict[str, str]:
-    """The table `[verl]` of a run on GPUs; a CPU has one attention."""
-    return {ATTENTION: learner[2]} if learner[1] == "gpu" else {}
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, learner: tuple[str, str, str]) -> Path:
     made = tmp_path_factory.mktemp("model")
@@ -92,11 +88,9 @@ def worker(
     folder: Path, plain: Plain, cpu_run: None, learner: tuple[str, Literal["cpu", "gpu"], str]
 ) -> Generator[Any]:
     _, device, attention = learner
-    of_run = {
-        "model": ModelConfig(path=str(folder), engine_dtype="float32"),
-        "verl": settings_of_verl(learner),
-    }
-    with one_worker(still_run().model_copy(update=of_run), folder, device=device) as made:
+    model = ModelConfig(path=str(folder), engine_dtype="float32")
+    run = still_run().model_copy(update={"model": model})
+    with computing_with(attention), one_worker(run, folder, device=device) as made:
         # Qwen2.5-VL's are padded: verl packs them by the package `flash-attn` alone.
         packed = attention == TORCH_FLASH and learner[0] != "qwen2_5_vl"
         assert made.actor.engine.use_remove_padding == packed
@@ -177,10 +171,9 @@ def critic(
             "algorithm": {"name": "gae"},
             "critic": {"learning_rate": 1e-30},
             "optimizer": {"max_gradient_norm": 1e9},
-            "verl": settings_of_verl(learner),
         }
     )
-    with one_critic(run, folder, device=learner[1]) as made:
+    with computing_with(learner[2]), one_critic(run, folder, device=learner[1]) as made:
         head = made.engine.module.lm_head
         assert not any(weight.full_tensor().any() for weight in head.parameters())
         drawn = torch.Generator().manual_seed(3)

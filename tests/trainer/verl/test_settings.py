@@ -630,6 +630,28 @@ def test_a_gpu_s_attention_is_flash_attention_where_numbers_are_short(
 
 
 @pytest.mark.parametrize(
+    ("model_type", "attention"), [("qwen3", "flash_attention_torch"), ("bloom", "sdpa")]
+)
+def test_a_family_that_was_not_compared_keeps_sdpa(
+    model_type: str, attention: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bloom and others compute without their causal mask by an attention whose name has `flash`."""
+    monkeypatch.setattr("longhaul_trainer.verl.attention.flash_attention_version", lambda: None)
+    (tmp_path / "config.json").write_text(f'{{"model_type": "{model_type}"}}', encoding="utf-8")
+    model = {"path": str(tmp_path), "engine_dtype": "bfloat16"}
+
+    assert value(settings_of(small_run(model=model), device="gpu"), ATTENTIONS[0]) == attention
+
+    named = {ATTENTIONS[0]: "flash_attention_torch"}
+    if attention == "sdpa":
+        with pytest.raises(ConfigError, match=rf"is for models of granite, .*, not {model_type}"):
+            settings_of(small_run(model=model, verl=named), device="gpu")
+    model["engine_dtype"] = "float32"
+    with pytest.raises(ConfigError, match=r"computes in bfloat16, and .* is .float32"):
+        settings_of(small_run(model=model, verl=named), device="gpu")
+
+
+@pytest.mark.parametrize(
     ("family", "engine_dtype", "packed"),
     [
         ("text", "float32", True),

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import MistralConfig, MistralForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from longhaul_core.errors import ConfigError
+from longhaul_trainer.models.vision import FAMILIES
 from longhaul_trainer.verl import torch_flash
-from longhaul_trainer.verl.attention import TORCH_FLASH
+from longhaul_trainer.verl.attention import TORCH_FLASH, TORCH_FLASH_FAMILIES
 from naive_attention import naive_varlen_attention
 from variation import assert_several
 
@@ -27,9 +28,10 @@ def on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_flash, "varlen_attn", naive_varlen_attention)
 
 
-def model(attention: str, *, window: int | None) -> Any:  # noqa: ANN401  transformers'
+def model(attention: str, *, window: int | None = None, family: str = "mistral") -> Any:  # noqa: ANN401
     torch.manual_seed(0)
-    config = MistralConfig(
+    config = AutoConfig.for_model(
+        family,
         vocab_size=50,
         hidden_size=32,
         intermediate_size=48,
@@ -37,9 +39,14 @@ def model(attention: str, *, window: int | None) -> Any:  # noqa: ANN401  transf
         num_attention_heads=4,
         num_key_value_heads=2,
         sliding_window=window,
+        pad_token_id=0,
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=16,
+        shared_expert_intermediate_size=16,
     )
-    config._attn_implementation = attention
-    return MistralForCausalLM(config)
+    of_transformers: Any = AutoModelForCausalLM
+    return of_transformers.from_config(config, attn_implementation=attention)
 
 
 def rows() -> list[torch.Tensor]:
@@ -52,13 +59,21 @@ def learned(made: Any, logits_VT: Sequence[torch.Tensor]) -> tuple[torch.Tensor,
     logits = torch.cat([part.reshape(-1, 50) for part in logits_VT])
     weights = torch.linspace(-1, 1, logits.numel()).reshape(logits.shape)
     (logits * weights).sum().backward()
-    return logits.detach(), made.model.layers[0].self_attn.k_proj.weight.grad
+    return logits.detach(), made.get_input_embeddings().weight.grad
 
 
-@pytest.mark.parametrize("window", [None, 4])
-def test_packed_rows_are_read_as_if_each_were_alone(window: int | None) -> None:
-    assert window is None or max(LENGTHS) > window
-    alone, packed = model("sdpa", window=window), model(TORCH_FLASH, window=window)
+@pytest.mark.parametrize(
+    ("family", "window"),
+    [
+        ("mistral", 4),
+        *((family, None) for family in sorted(TORCH_FLASH_FAMILIES - FAMILIES.keys())),
+    ],
+)
+def test_packed_rows_are_read_as_if_each_were_alone(family: str, window: int | None) -> None:
+    """Of every family that reads text; those that read pictures are in `test_picture_update`."""
+    alone, packed = (
+        model(attention, window=window, family=family) for attention in ("sdpa", TORCH_FLASH)
+    )
     expected, expected_gradient = learned(alone, [alone(row[None]).logits for row in rows()])
 
     found, gradient = learned(
@@ -107,5 +122,5 @@ def test_rows_of_one_length_need_no_bounds() -> None:
 def test_attention_that_the_kernels_have_not_is_refused(asked: dict[str, Any]) -> None:
     rows_of_one = torch.zeros(1, 3, 2, 8)
 
-    with pytest.raises(ConfigError, match="which torch's FlashAttention has not; install"):
+    with pytest.raises(ConfigError, match="which torch's FlashAttention has not; set"):
         torch_flash.attend(rows_of_one, rows_of_one, rows_of_one, causal=True, **asked)

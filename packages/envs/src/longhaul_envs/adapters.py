@@ -35,6 +35,7 @@ __all__ = ["DiscreteAsPictures", "DiscreteAsText"]
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "Acrobot": ("turn one way", "do nothing", "turn the other way"),
+    "Blackjack": ("stick", "hit"),
     "CartPole": ("left", "right"),
     "CliffWalking": ("up", "right", "down", "left"),
     "FrozenLake": ("left", "down", "right", "up"),
@@ -55,13 +56,14 @@ _COLOUR = re.compile("\x1b\\[([0-9;]+)m")
 class _Discrete(DrawnEnv[Seen], Generic[Seen]):
     """What both have in common."""
 
+    example: ClassVar[str]
     drawn: ClassVar[Literal["ansi", "rgb_array"]]
     """The render mode of the environment that is adapted: whether text is seen, or pictures."""
 
     def __init__(
         self,
         *,
-        env: str,
+        env: str = "",
         actions: Sequence[str] | None = None,
         render_mode: str | None = "rgb_array",
         **options: object,
@@ -70,8 +72,8 @@ class _Discrete(DrawnEnv[Seen], Generic[Seen]):
 
         Args:
             env: Its Gymnasium id.
-            actions: Names of its actions by number; by default those of Gymnasium's own, or
-                `action 0`, `action 1`, ….
+            actions: Names of its actions by number, in small letters; by default those of
+                Gymnasium's own, or `action 0`, `action 1`, ….
             render_mode: Of this environment's pictures.
             options: Of the environment that is adapted.
 
@@ -79,6 +81,11 @@ class _Discrete(DrawnEnv[Seen], Generic[Seen]):
             ConfigError: If it has no discrete actions or does not draw itself so, or the number of
                 names is not that of its actions.
         """
+        if not env:
+            raise ConfigError(
+                f"options.env must name the Gymnasium id to adapt, such as {self.example!r}; "
+                f"there are {', '.join(options) or 'no options'}"
+            )
         self.render_mode = render_mode
         self._id, self._options = env, options
         self._family = env.rpartition(":")[2].rpartition("/")[2].partition("-")[0]
@@ -102,6 +109,7 @@ class _Discrete(DrawnEnv[Seen], Generic[Seen]):
         names = tuple(actions or _NAMES.get(self._family, ())) or tuple(
             f"action {number}" for number in range(count)
         )
+        names = tuple(name.strip().lower() for name in names)
         if len(set(names)) != count:
             raise ConfigError(f"{env!r} has {count} actions, and {len(set(names))} names: {names}")
         self._numbers = {name: first + place for place, name in enumerate(names)}
@@ -191,7 +199,7 @@ class DiscreteAsText(_Discrete[str]):
         `action_accepted`.
     """
 
-    drawn = "ansi"
+    example, drawn = "Taxi-v4", "ansi"
 
     def render(self) -> NDArray[np.uint8]:
         """What the agent sees, as a picture."""
@@ -213,11 +221,12 @@ class DiscreteAsPictures(_Discrete[dict[str, Any]]):
         less than a pixel not at all, so it is the environment's own observation.
     """
 
-    drawn = "rgb_array"
+    example, drawn = "CartPole-v1", "rgb_array"
 
     def start_of(self, seed: int) -> str:
         """The state that a seed begins with; nothing is drawn."""
         self._begin(seed)
+        self._over = True
         return self._state()
 
     def render(self) -> NDArray[np.uint8]:

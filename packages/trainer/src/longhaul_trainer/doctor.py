@@ -27,6 +27,7 @@ from longhaul_trainer.config import RunConfig
 from longhaul_trainer.description_check import require_chat_template, require_player
 from longhaul_trainer.device import least_driver, torch_cuda_version, usable_gpus, wanted_device
 from longhaul_trainer.machine import memory_available, num_processors
+from longhaul_trainer.models.vision import needs_flash_attn_to_pack
 from longhaul_trainer.provenance import Gpu, driver_version
 from longhaul_trainer.ray_token import FROM_ELSEWHERE, others_may_read, ray_token_file
 from longhaul_trainer.resources import Needs, model_size, needs_of
@@ -528,7 +529,14 @@ def check_attention(config: RunConfig, gpus: tuple[Gpu, ...]) -> Finding:
             found=f"{attention} of flash-attn {version or 'that is not installed'}",
             advice=f"install flash-attn, or leave out verl.{ATTENTION}",
         )
-    if attention != SDPA:
+    if attention == TORCH_FLASH and needs_flash_attn_to_pack(config.model.path):
+        return Finding(
+            name="attention",
+            status=Status.WARNING,
+            found=f"{attention} of torch's kernels; rows with pictures are padded",
+            advice="install flash-attn for this torch and CUDA, by which this model's are packed",
+        )
+    if attention.startswith("flash_attention"):
         kernels = " of torch's kernels" if attention == TORCH_FLASH else ""
         return Finding(name="attention", status=Status.GOOD, found=f"{attention}{kernels}")
     tokens = config.optimizer.micro_batch_tokens

@@ -96,10 +96,19 @@ def require_processor(path: str | Path, *, setting: str) -> None:
         )
 
 
-def _family(path: str | Path) -> Family | None:
+def model_type(path: str | Path) -> str:
+    """Transformers' name of a model's architecture; empty where its folder does not say it.
+
+    Args:
+        path: As for `reads_pictures`.
+    """
     if str(path) in BUILT_IN_MODELS:
-        return FAMILIES["qwen2_5_vl"] if str(path) == _BUILT_IN else None
-    return FAMILIES.get(str(_config(Path(path)).get("model_type")))
+        return "qwen2_5_vl" if str(path) == _BUILT_IN else "llama"
+    return str(_config(Path(path)).get("model_type", ""))
+
+
+def _family(path: str | Path) -> Family | None:
+    return FAMILIES.get(model_type(path))
 
 
 def _config(folder: Path) -> dict[str, Any]:

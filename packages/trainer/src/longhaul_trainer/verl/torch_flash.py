@@ -82,8 +82,7 @@ def attend_packed(  # noqa: PLR0913  flash-attn's parameters
     if dropout_p > 0 or softcap or s_aux is not None:
         raise ConfigError(
             f"this model's attention has dropout ({dropout_p}), a cap of its logits ({softcap}) or "
-            f"sinks, which torch's FlashAttention has not; install flash-attn, or set [verl] "
-            f'{ATTENTION} = "eager"'
+            f'sinks, which torch\'s FlashAttention has not; set [verl] {ATTENTION} = "eager"'
         )
     out = varlen_attn(
         query,
