@@ -98,13 +98,7 @@ PICTURES = (
     "checkpoint.every=2",
     "checkpoint.optimizer=false",
 )
-ADAPTER = (
-    str(CONFIGS / "smoke.toml"),
-    "name=adapter",
-    "model.path=model",
-    "resources.device=gpu",
-    "model.engine_dtype=bfloat16",
-    "engine.gpu_memory_utilization=0.05",
+SMALL_PICTURES = (
     'environment.options={size=5, min_pushes=1, step_penalty=0.01, observation="image"}',
     "num_training_steps=2",
     "tasks_per_training_step=4",
@@ -115,9 +109,19 @@ ADAPTER = (
     "validation.num_tasks=2",
     "validation.test_num_tasks=2",
     "checkpoint.every=2",
-    "model.lora_rank=16",
+    "model.lora_rank=4",
     'algorithm.name="gae"',
     "critic.learning_rate=1e-3",
+)
+"""Over the smoke run: several pictures in a row, an adapter and a critic."""
+ADAPTER = (
+    str(CONFIGS / "smoke.toml"),
+    "name=adapter",
+    "model.path=model",
+    "resources.device=gpu",
+    "model.engine_dtype=bfloat16",
+    "engine.gpu_memory_utilization=0.05",
+    *SMALL_PICTURES,
 )
 CHAIN = (
     str(CONFIGS / "long" / "key_door.toml"),

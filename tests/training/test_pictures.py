@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from one_gpu import SMALL_PICTURES
 from safetensors.torch import load
 from sqlalchemy.orm import Session
 
@@ -24,21 +25,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 LOGPROB_BOUND = 1e-3
 """Nats per token, mean: the sampler may not draw placeholders, which the learner allows."""
-OPTIONS = (
-    'environment.options={size=5, min_pushes=1, step_penalty=0.01, observation="image"}',
-    "num_training_steps=2",
-    "tasks_per_training_step=4",
-    "rollout.max_prompt_tokens=1024",
-    'memory.kind="full"',
-    'optimizer.rows="merged"',
-    "optimizer.micro_batch_tokens=8192",
-    "validation.num_tasks=2",
-    "validation.test_num_tasks=2",
-    "checkpoint.every=2",
-    "model.lora_rank=4",
-    'algorithm.name="gae"',
-    "critic.learning_rate=1e-3",
-)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +37,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def trained(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Launched:
     folder = tmp_path_factory.mktemp("pictures")
-    launched = run(folder, "train", str(SMOKE), f"model.path={model}", *OPTIONS)
+    launched = run(folder, "train", str(SMOKE), f"model.path={model}", *SMALL_PICTURES)
     assert launched.returncode == 0, launched.output
     return launched
 

@@ -112,6 +112,11 @@ def with_own_ratios(plain: Plain, row: Row) -> Row:
     return replace(row, old_logprobs=old, behavior_logprobs=old)
 
 
+def no_settings(audios: object) -> dict[str, object]:
+    """Of the processor, which verl's worker would be asked for."""
+    return {}
+
+
 def as_verl_sends(folder: Path, rows: Sequence[Row], shown: Sequence[Sequence[Picture]]) -> Any:  # noqa: ANN401
     """Patches and positions of rows, by the code of verl's agent-loop worker."""
     from verl.experimental.agent_loop import AgentLoopWorker
@@ -124,7 +129,7 @@ def as_verl_sends(folder: Path, rows: Sequence[Row], shown: Sequence[Sequence[Pi
     worker = SimpleNamespace(
         processor=processor,
         tokenizer=processor.tokenizer,
-        _get_mm_processor_kwargs=lambda audios: {},  # pyright: ignore[reportUnknownLambdaType]
+        _get_mm_processor_kwargs=no_settings,
     )
     patches: list[Any] = []
     positions: list[torch.Tensor] = []

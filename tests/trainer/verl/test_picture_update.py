@@ -15,7 +15,8 @@ from longhaul_core.types import Picture
 from longhaul_trainer.config import CriticConfig, RunConfig
 from longhaul_trainer.config.machine import ModelConfig
 from longhaul_trainer.models.tiny_vision import write_tiny_vision_model
-from longhaul_trainer.verl.attention import SDPA, TORCH_FLASH
+from longhaul_trainer.models.vision import FAMILIES
+from longhaul_trainer.verl.attention import SDPA, TORCH_FLASH, TORCH_FLASH_FAMILIES
 from trainer.verl.picture_rows import (
     BLUE,
     RED,
@@ -57,6 +58,7 @@ LEARNERS: tuple[tuple[str, Literal["cpu", "gpu"], str], ...] = (
     ("qwen3_5", "gpu", SDPA),
     ("qwen3_5", "gpu", TORCH_FLASH),
     ("qwen3_5_moe", "cpu", SDPA),
+    ("qwen3_5_moe", "gpu", TORCH_FLASH),
 )
 """Families, each in the learner of one device, and by which attention there."""
 
@@ -100,6 +102,12 @@ def worker(
 @pytest.fixture(scope="module")
 def expected(plain: Plain, rows: list[Row]) -> Gradients:
     return expected_gradients(plain, rows, LOSSES["clipped"])
+
+
+def test_every_family_that_torch_s_kernels_are_taken_for_is_compared() -> None:
+    compared = {family for family, _, attention in LEARNERS if attention == TORCH_FLASH}
+
+    assert compared == TORCH_FLASH_FAMILIES & FAMILIES.keys()
 
 
 @pytest.mark.parametrize("micro_batch_tokens", [4096, 140])

@@ -17,7 +17,7 @@ import importlib.metadata
 
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.models.vision import FAMILIES, model_type
+from longhaul_trainer.models.vision import model_type
 
 FLASH, SDPA = "flash_attention_2", "sdpa"
 """transformers' names of the package's FlashAttention and of SDPA."""
@@ -26,7 +26,7 @@ TORCH_FLASH = "flash_attention_torch"
 
 TORCH_FLASH_FAMILIES = frozenset(
     {"granite", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe"}
-    | FAMILIES.keys()
+    | {"qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"}
 )
 """By `model_type`: models that were compared with SDPA, row by row. transformers asks no model
 whether it can do without a mask, and some others cannot."""
