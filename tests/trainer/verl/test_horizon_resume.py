@@ -303,3 +303,51 @@ def test_replies_pause_before_engines_on_a_shared_card_sleep(
         engines.told.append("save")
 
     assert engines.told == told
+
+
+@pytest.mark.parametrize(
+    ("stage", "kept", "told"),
+    [
+        pytest.param("episodes", 2, ["pause", "sleep", "save"], id="engines write replies"),
+        pytest.param("log-probabilities", 2, ["save"], id="engines sleep already"),
+        pytest.param("update", None, [], id="weights change"),
+    ],
+)
+def test_who_ends_a_run_loses_no_training_step_that_is_over_while_its_weights_stand(
+    stage: str, kept: int | None, told: list[object], tmp_path: Path
+) -> None:
+    from longhaul_trainer.verl.modes import SyncTrainer
+
+    engines, stages = Engines(), StageClock()
+
+    def save_checkpoint(*given: object) -> None:
+        engines.told.append("save")
+
+    trainer = SyncTrainer.__new__(SyncTrainer)  # without a run
+    trainer._run = described(SCHEDULES["linear"])
+    trainer._context = cast(
+        "Any",
+        SimpleNamespace(
+            stages=stages, checkpoints=CheckpointFolder(tmp_path), recorder=Silent(), stream=None
+        ),
+    )
+    trainer.config = OmegaConf.create({"actor_rollout_ref": {"rollout": {"free_cache_engine": 1}}})
+    trainer.checkpoint_manager = cast("Any", engines)
+    trainer.actor_rollout_wg = SimpleNamespace(save_checkpoint=save_checkpoint)
+    trainer.use_critic = False
+    trainer._over = None
+    assert trainer.keep_last_step() is None, "nothing is over"
+
+    trainer._over = {"training_step": 2, "scores": {}}
+    if stage == "update":
+        stages.begin_update(3)
+    else:
+        stages.enter(stage, training_step=3)
+
+    assert trainer.keep_last_step() == kept
+    assert engines.told == told
+    assert [one.training_step for one in CheckpointFolder(tmp_path).complete()] == (
+        [] if kept is None else [kept]
+    )
+    assert trainer.keep_last_step() is None, "it is a checkpoint already"
+    assert engines.told == told

@@ -36,6 +36,16 @@ def _ray(cpu_run: None) -> Generator[None]:
         yield
 
 
+METRICS = {
+    "episodes/mean_return": 0.5,
+    "episodes/success_rate": 0.5,
+    "episodes/mean_steps": 3.0,
+    "episodes/invalid_action_rate": 0.0,
+    "actor/entropy": 1.0,
+}
+"""Of a training step, those that its line shows."""
+
+
 def short_stages() -> RunConfig:
     """A run whose weight sync may take a tenth of a second."""
     return RunConfig.model_validate(
@@ -107,6 +117,38 @@ def test_a_signal_cancels_a_run_and_a_second_one_changes_nothing(
         assert progress.cancelled_by == number.name
         assert progress.terminated
     assert signal.getsignal(number) is before
+
+
+def test_a_signal_while_weights_change_lets_the_training_step_end(tmp_path: Path) -> None:
+    stages = StageClock()
+    with RunProgress(stages, config=short_stages(), log_folder=tmp_path) as progress:
+        stages.begin_step(1)
+        stages.begin_update(1)
+        signal.raise_signal(signal.SIGTERM)
+        assert progress.terminated
+        for stage in ("weight sync", "validation", "checkpoint"):
+            stages.enter(stage, training_step=1)
+        stages.finished(training_step=1, metrics=METRICS)
+        with pytest.raises(KeyboardInterrupt):
+            stages.begin_step(2)
+
+
+def test_a_training_step_that_does_not_end_in_time_after_a_signal_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_module, "REDRAW_SECONDS", 0.02)
+    config = short_stages()
+    hasty = config.model_copy(
+        update={"checkpoint": config.checkpoint.model_copy(update={"grace_seconds": 0.05})}
+    )
+    stages = StageClock()
+    with RunProgress(stages, config=hasty, log_folder=tmp_path) as progress:
+        stages.begin_update(1)
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            wait_for(lambda: False)
+    assert progress.cancelled_by == "SIGTERM"
+    assert not progress.deadline_missed
 
 
 def test_under_nohup_a_run_outlives_its_terminal(tmp_path: Path) -> None:

@@ -304,7 +304,11 @@ class CheckpointConfig(Section):
     """What is kept of the weights."""
 
     every: int = Field(default=10, ge=0)
-    """Training steps between checkpoints; 0 keeps only the last."""
+    """Training steps between checkpoints; 0 keeps only the last. A run that is ended from outside
+    keeps the last training step that is over in any case."""
+    grace_seconds: float = Field(default=240.0, ge=0)
+    """How long a run goes on that gets SIGTERM or SIGHUP while its weights change, so that this
+    training step is over and can be kept."""
     keep_last: int = Field(default=2, ge=1)
     """Checkpoints to resume from that are kept."""
     keep_best: bool = True

@@ -306,6 +306,7 @@ class _Launch:
                     failure = MachineError(message)
                     raise failure from None
                 status, message = "cancelled", progress.cancelled_by or "Ctrl-C"
+                self._keep_last_step(trainer, progress)
             except BaseException as error:
                 failure = self._explained(error, recorder)
                 message = f"{type(failure).__name__}: {failure}"
@@ -324,6 +325,18 @@ class _Launch:
                     )
         keep_models(self.config, self.run, self.checkpoints)
         return self._outcome(trainer, status, message)
+
+    def _keep_last_step(self, trainer: LonghaulTrainer | None, progress: RunProgress) -> None:
+        """Lose no training step that is over to whoever ends the run; a second Ctrl-C may."""
+        if trainer is None:
+            return
+        try:
+            kept = trainer.keep_last_step()
+        except (Exception, KeyboardInterrupt):  # Ray's processes may have had the signal too
+            logger.warning("the last training step could not be kept", exc_info=True)
+            return
+        if kept is not None:
+            progress.say(f"training step {kept} is kept as a checkpoint")
 
     def _start_trackers(self, run_context: RunContext) -> Trackers:
         self.stages.enter("starting the trackers", training_step=self.first_step)

@@ -5,7 +5,8 @@ process's standard output and error are the file `logs/processes.log` in the run
 and the terminal belongs to the display. The same thread that draws watches for a request
 to cancel and for stages that outlast their limit: verl waits without a word when one of
 its processes has died. SIGTERM cancels a run, as Ctrl-C does, and so does the end of its
-terminal (SIGHUP), unless `nohup` has it ignored.
+terminal (SIGHUP), unless `nohup` has it ignored. While weights change, those two wait for the end
+of the training step, so that it can be kept.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import _thread
 import io
 import logging
+import math
 import os
 import signal
 import sys
@@ -64,6 +66,8 @@ class RunProgress:
         self._is_interrupting = False
         """Whether the next signal is the watch's own."""
         self._is_ending = False
+        self._ends_at = math.inf
+        """When a run that waits for the end of its training step ends without (`monotonic`)."""
         self._counts: EpisodeCounts | None = None
         self._asked = 0.0
         self._line = ""
@@ -131,6 +135,10 @@ class RunProgress:
             self.cancelled_by = self.cancelled_by or signal.Signals(number).name
             if again or self._is_ending:
                 return
+            if self._stages.is_updating:
+                self._stages.ends = True
+                self._ends_at = time.monotonic() + self._config.checkpoint.grace_seconds
+                return
         raise KeyboardInterrupt
 
     def _interrupt(self) -> None:
@@ -153,6 +161,9 @@ class RunProgress:
     def _watch(self) -> None:
         while not self._ended.wait(REDRAW_SECONDS):
             self._check_stage()
+            if time.monotonic() > self._ends_at:
+                self._ends_at = math.inf
+                self._interrupt()
             self._ask()
             if self._live is not None:
                 self._live.update(self._view(), refresh=True)

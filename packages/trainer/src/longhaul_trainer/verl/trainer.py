@@ -136,7 +136,8 @@ class LonghaulTrainer(PPOTrainer):
         self._horizon_state = HorizonState()
         self._checkpoint_is_due = False
         self._audit: threading.Thread | None = None
-        self._newest_done = 0
+        self._over: dict[str, Any] | None = None
+        """State of the last training step of this attempt that is over; None before the first."""
         self.scores: dict[int, PanelScore] = {}
         """Validation scores by training step."""
 
@@ -327,7 +328,7 @@ class LonghaulTrainer(PPOTrainer):
 
     def on_step_begin(self) -> None:
         super().on_step_begin()
-        self._context.stages.enter("episodes", training_step=self.global_steps)
+        self._context.stages.begin_step(self.global_steps)
 
     def on_sample_end(self) -> None:
         super().on_sample_end()
@@ -572,7 +573,7 @@ class LonghaulTrainer(PPOTrainer):
                 reference_logprobs=reference,
             )
         )
-        self._context.stages.enter("update", training_step=self.global_steps)
+        self._context.stages.begin_update(self.global_steps)
         return batch
 
     def _update_critic(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
@@ -707,9 +708,9 @@ class LonghaulTrainer(PPOTrainer):
         # Before the checkpoint, which marks all of the training step as done.
         self._context.trackers.log(self.global_steps, dict(record.values))
         self._audit_the_first()
-        self._newest_done = self.global_steps
-        self.remove_older_text()
         self._learn_from_outcomes()
+        self._over = self._state()
+        self.remove_older_text()
         if self._checkpoint_is_due:
             self._write_checkpoint()
         self._context.stages.finished(training_step=self.global_steps, metrics=metrics)
@@ -730,8 +731,10 @@ class LonghaulTrainer(PPOTrainer):
     def remove_older_text(self) -> None:
         """Let the writer remove what retention does not keep, unless the audit still reads."""
         kept = self._run.retention.full_training_steps
-        if kept is not None and self._audit is not None and not self._audit.is_alive():
-            self._context.recorder.keep_whole(after=self._newest_done - kept)
+        if kept is None or self._over is None:
+            return
+        if self._audit is not None and not self._audit.is_alive():
+            self._context.recorder.keep_whole(after=self._over["training_step"] - kept)
 
     def wait_for_audit(self) -> None:
         """Wait until the audit of the first training step ends, for a minute at most."""
@@ -839,27 +842,54 @@ class LonghaulTrainer(PPOTrainer):
     def _write_checkpoint(self) -> None:
         """Weights, optimizer, generators and the run's own state: all of it, or none."""
         self._checkpoint_is_due = False
-        context = self._context
-        context.stages.enter("checkpoint", training_step=self.global_steps)
-        folder = context.checkpoints.begin(self.global_steps)
+        self._context.stages.enter("checkpoint", training_step=self.global_steps)
         with self._learner_has_the_card():
-            self.actor_rollout_wg.save_checkpoint(str(folder / "actor"), None, self.global_steps)
-            if self.use_critic and self._run.checkpoint.optimizer:  # else nobody loads it again
-                self.critic_wg.save_checkpoint(str(folder / "critic"), None, self.global_steps)
+            self._save(self._state())
+
+    def keep_last_step(self) -> int | None:
+        """Write the last training step that is over as a checkpoint, where the run ends after it.
+
+        Returns:
+            Its number; None if it is a checkpoint already, or if there is none of this attempt, or
+            if the learner has begun to change its weights.
+        """
+        context = self._context
+        if self._over is None or context.stages.is_updating:
+            return None
+        number: int = self._over["training_step"]
+        newest = context.checkpoints.latest()
+        if newest is not None and newest.training_step >= number:
+            return None
+        are_awake = context.stages.stage.name == "episodes"
+        context.stages.enter("checkpoint", training_step=number)
+        if self._engines_sleep and are_awake:
+            engines = cast("Any", self.checkpoint_manager)  # its coroutines wait for themselves
+            engines.abort_replicas()
+            engines.sleep_replicas()
+        self._save(self._over)
+        return number
+
+    def _state(self) -> dict[str, Any]:
+        """What a resume after this training step needs beside the learner's own."""
+        return {
+            "training_step": self.global_steps,
+            "stream": self._context.stream.state(),
+            "waiting": [asdict(task) for task in [*self._waiting.values(), *self._again]],
+            "horizon": self._horizon_state.to_json(),
+            "scores": {step: asdict(score) for step, score in self.scores.items()},
+        }
+
+    def _save(self, state: dict[str, Any]) -> None:
+        number, checkpoints = state["training_step"], self._context.checkpoints
+        folder = checkpoints.begin(number)
+        self.actor_rollout_wg.save_checkpoint(str(folder / "actor"), None, number)
+        if self.use_critic and self._run.checkpoint.optimizer:  # else nobody loads it again
+            self.critic_wg.save_checkpoint(str(folder / "critic"), None, number)
         # The step is in the store before its checkpoint exists: a kill between the two repeats
         # a training step, and never leaves a hole.
-        context.recorder.flush()
-        context.checkpoints.publish(
-            self.global_steps,
-            {
-                "training_step": self.global_steps,
-                "stream": context.stream.state(),
-                "waiting": [asdict(task) for task in [*self._waiting.values(), *self._again]],
-                "horizon": self._horizon_state.to_json(),
-                "scores": {step: asdict(score) for step, score in self.scores.items()},
-            },
-        )
-        context.checkpoints.prune(
+        self._context.recorder.flush()
+        checkpoints.publish(number, state)
+        checkpoints.prune(
             keep_last=self._run.checkpoint.keep_last, keep_best=self._run.checkpoint.keep_best
         )
 
