@@ -8,9 +8,9 @@ from PIL import Image
 
 from longhaul_core.gym.convert import to_observation
 from longhaul_core.types import Split
-from longhaul_envs.sokoban.board import Board, Position
+from longhaul_envs.sokoban.board import CELL_PIXELS, Board, Position
 from longhaul_envs.sokoban.environment import Sokoban
-from longhaul_envs.sokoban.picture import CELL_PIXELS, picture_of
+from longhaul_envs.sokoban.picture import picture_of
 
 FLOOR = frozenset({6, 7, 8, 11, 12, 13, 16, 17, 18})
 BOARD = Board(5, FLOOR, frozenset({6, 8, 12}))

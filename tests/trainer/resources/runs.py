@@ -5,7 +5,7 @@ from dataclasses import replace
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.device import Device
 from longhaul_trainer.resources.composed import Composed, compose
-from longhaul_trainer.resources.model_size import ModelSize
+from longhaul_trainer.resources.model_size import ModelSize, Sight
 
 GIB = 2**30
 MIB = 2**20
@@ -19,6 +19,19 @@ ROUND = ModelSize(
     key_value_width=128,
     tied=True,
     linear_widths={"q_proj": 1024, "o_proj": 1024},
+)
+
+
+SEEING = replace(
+    ROUND,
+    sight=Sight(
+        num_layers=3,
+        hidden_size=64,
+        mlp_width=128,
+        token_pixels=1024,
+        token_patches=4,
+        least_pixels=4096,
+    ),
 )
 
 

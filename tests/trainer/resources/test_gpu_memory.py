@@ -14,7 +14,7 @@ from longhaul_trainer.resources.gpu_memory import (
     gpu_memory,
 )
 from longhaul_trainer.resources.model_size import ModelSize
-from trainer.resources.runs import GIB, MIB, ROUND, composed, flash
+from trainer.resources.runs import GIB, MIB, ROUND, SEEING, composed, flash
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +53,19 @@ def test_a_gpu_s_memory_is_the_sum_that_the_docstrings_say() -> None:
     assert memory.resident == 6000 * MIB + PROCESS_BYTES
     backward = memory.gathered + memory.activations + memory.logits
     assert memory.learning == memory.resident + 2000 * MIB + backward
+
+
+def test_all_of_a_micro_batch_may_be_pictures() -> None:
+    for checkpointing, patch in ((True, 3 * 64 + 14 * 64 + 4 * 128), (False, 3 * (14 * 64 + 512))):
+        settings = composed(
+            "gpu",
+            model={"gradient_checkpointing": checkpointing},
+            optimizer={"micro_batch_tokens": 4096},
+        )
+        seen = gpu_memory(settings, SEEING, None, longest_call=128)
+
+        # four patches a token, in bfloat16
+        assert seen.activations - memory_of(settings).activations == 4096 * 4 * 2 * patch
 
 
 def test_an_evaluation_holds_weights_and_the_engine() -> None:

@@ -20,7 +20,7 @@ from longhaul_trainer.resources.host_memory import (
     host_memory,
 )
 from longhaul_trainer.resources.model_size import ModelSize
-from trainer.resources.runs import GIB, MIB, ROUND, a_run
+from trainer.resources.runs import GIB, MIB, ROUND, SEEING, a_run
 
 SECTIONS: dict[str, object] = {
     "model": {"engine_dtype": "bfloat16"},
@@ -126,6 +126,39 @@ def test_rows_and_environments_are_in_memory_too() -> None:
     assert memory.total == pytest.approx(
         memory.processes + memory.model + memory.batch + memory.rows + memory.environments
     )
+
+
+@pytest.mark.parametrize(
+    ("environment", "pixels"),
+    [
+        pytest.param({"options": {"observation": "image", "size": 5}}, 160 * 160, id="known"),
+        pytest.param({"options": {"observation": "image", "size": 9}}, 64 * 1024, id="cut"),
+        pytest.param(
+            {"id": "longhaul/EZPoints-v0", "options": {"observation": "image"}},
+            64 * 1024,
+            id="unknown, so all of the prompt",
+        ),
+        pytest.param({"options": {}}, 0, id="text"),
+    ],
+)
+def test_a_row_holds_its_pictures_as_they_are_read(
+    environment: dict[str, Any], pixels: int
+) -> None:
+    run = a_run(
+        environment={"id": "longhaul/Sokoban-v0"} | environment,
+        rollout={"max_prompt_tokens": 64, "max_reply_tokens": 16, "group_size": 2, "horizon": 5},
+    )
+
+    seen, unseen = memory_of(run, size=SEEING), memory_of(run)
+
+    # 10 rows; three colours of two frames in float32 for each pixel
+    assert seen.rows - unseen.rows == 3 * 10 * 3 * 2 * 4 * pixels
+
+
+def test_a_small_picture_is_read_enlarged() -> None:
+    assert SEEING.sight is not None
+    assert SEEING.sight.pixels(64 * 60) == 4096
+    assert SEEING.sight.pixels(64 * 65) == 4160
 
 
 def test_on_gpus_the_weights_pass_through_the_machine_and_the_reference_stays() -> None:

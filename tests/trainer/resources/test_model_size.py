@@ -7,6 +7,7 @@ import pytest
 from recipe_costs import write_folder, write_headers
 
 from longhaul_core.errors import ConfigError
+from longhaul_trainer.resources.host_memory import PIXEL_BYTES
 from longhaul_trainer.resources.model_size import BUILT_IN_SIZES, model_size, size_or_none
 from longhaul_trainer.resources.published import PUBLISHED, shapes_of
 
@@ -118,3 +119,32 @@ def test_a_published_model_that_is_not_here_has_its_size(tmp_path: Path) -> None
     assert size_or_none("models/Qwen2.5-8B-Instruct") is None
     with pytest.raises(ConfigError, match="is not a folder"):
         model_size(f"models/{name}")
+
+
+@pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
+def test_a_picture_takes_the_memory_that_is_reckoned(family: str, tmp_path: Path) -> None:
+    import numpy as np
+    import transformers
+    from PIL import Image
+
+    from longhaul_trainer.models.tiny_vision import write_tiny_vision_model
+
+    write_tiny_vision_model(tmp_path, family=family)
+    library: Any = transformers
+    read = library.AutoProcessor.from_pretrained(tmp_path).image_processor
+    config = library.AutoConfig.from_pretrained(tmp_path).vision_config
+
+    sight = model_size(str(tmp_path)).sight
+
+    assert sight is not None
+    assert sight.hidden_size == getattr(config, "embed_dim", config.hidden_size)
+    assert sight.num_layers == config.depth
+    sizes: set[int] = set()
+    for side in (read.patch_size, 4 * read.patch_size, 8 * read.patch_size):
+        picture = Image.fromarray(np.zeros((side, side, 3), dtype=np.uint8))
+        patches = read(images=[picture], return_tensors="np")["pixel_values"]
+        pixels = sight.pixels(side**2)
+        assert patches.nbytes == PIXEL_BYTES * pixels
+        assert len(patches) == pixels / sight.token_pixels * sight.token_patches
+        sizes.add(pixels)
+    assert len(sizes) > 1

@@ -171,6 +171,8 @@ class EnvironmentDescription:
     """Longest observation, where there is one that it keeps to."""
     shows_pictures: bool = False
     """Whether its observations have pictures, which only some models read."""
+    picture_pixels: int | None = None
+    """Most pixels of an observation's pictures, where it knows them before it is played."""
     tools: tuple[Tool, ...] = ()
     """What an action may call, for the model's chat template: `step` takes
     `{"name": …, "arguments": {…}}` as text. Empty for an environment whose actions are words."""

@@ -58,6 +58,7 @@ class PackagedOptions:
         actions: str,
         determinism: Determinism = Determinism.EXACT,
         shows_pictures: bool = False,
+        picture_pixels: int | None = None,
     ) -> EnvironmentDescription:
         """The environment under these options; see `EnvironmentDescription`."""
         return EnvironmentDescription(
@@ -69,6 +70,7 @@ class PackagedOptions:
             episodes_per_process=self.episodes_per_process,
             determinism=determinism,
             shows_pictures=shows_pictures,
+            picture_pixels=picture_pixels,
         )
 
 

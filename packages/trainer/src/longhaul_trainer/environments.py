@@ -129,6 +129,14 @@ def descriptions_of(run: RunConfig) -> dict[str, EnvironmentDescription]:
     return {name: source.describe() for name, source in task_sources(run).items()}
 
 
+def known_descriptions(run: RunConfig) -> dict[str, EnvironmentDescription]:
+    """As `descriptions_of`; none where one cannot be had, which other checks report."""
+    try:
+        return descriptions_of(run)
+    except ConfigError:
+        return {}
+
+
 def prompt_template(
     entry: MixedEnvironmentConfig, description: EnvironmentDescription
 ) -> PromptTemplate:

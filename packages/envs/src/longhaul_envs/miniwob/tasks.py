@@ -16,6 +16,7 @@ from pathlib import Path
 from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
+from longhaul_envs.miniwob.page import HEIGHT, WIDTH
 from longhaul_envs.packaged import PackagedOptions, PackagedSource
 from longhaul_envs.task_lists import content_hash, rules_version, split_of
 
@@ -175,6 +176,7 @@ source = PackagedSource(
         prompt=_PROMPT,
         actions=ACTIONS,
         shows_pictures=options.observation == "tree_and_image",
+        picture_pixels=WIDTH * HEIGHT,
     ),
     needs=(("playwright", "web"), ("miniwob", "web")),
 )

@@ -7,11 +7,12 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from longhaul_envs.cards.drawing import label_font
+from longhaul_envs.number_line.tasks import HEIGHT, WIDTH
 from longhaul_envs.pictures import png
 
 __all__ = ["line_file", "line_picture"]
 
-_WIDTH, _HEIGHT, _MARGIN = 422, 220, 28
+_MARGIN = 28
 _INK, _BLUE, _GREEN = (40, 44, 52), (36, 98, 190), (30, 132, 73)
 _FINE = 3
 """Shapes are drawn this many times as large and scaled down, which smooths their edges."""
@@ -29,10 +30,10 @@ def line_picture(*, current: int, target: int, max_position: int) -> NDArray[np.
     Returns:
         Of shape (220, 422, 3).
     """
-    fine = Image.new("RGB", (_WIDTH * _FINE, _HEIGHT * _FINE), (252, 252, 250))
+    fine = Image.new("RGB", (WIDTH * _FINE, HEIGHT * _FINE), (252, 252, 250))
     draw = ImageDraw.Draw(fine)
     axis = 160 * _FINE
-    span = (_WIDTH - 2 * _MARGIN) * _FINE
+    span = (WIDTH - 2 * _MARGIN) * _FINE
 
     def along(number: int) -> int:
         return _MARGIN * _FINE + span * number // max_position
@@ -62,5 +63,5 @@ def line_picture(*, current: int, target: int, max_position: int) -> NDArray[np.
     font = label_font(30 * _FINE)
     draw.text((_MARGIN * _FINE, 18 * _FINE), f"Target: {target}", fill=_GREEN, font=font)
     draw.text((_MARGIN * _FINE, 56 * _FINE), f"Current: {current}", fill=_BLUE, font=font)
-    image = fine.resize((_WIDTH, _HEIGHT), Image.Resampling.LANCZOS)
+    image = fine.resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS)
     return np.asarray(image, dtype=np.uint8)

@@ -18,6 +18,8 @@ __all__ = ["Line", "NumberLineOptions", "draw_line", "line_of", "source", "tasks
 
 _TASK_ID = re.compile(r"([0-9]{1,3})/([0-9]{1,3})-([0-9]{1,3})")
 _MIN_POSITION, _MAX_POSITION = 2, 100
+WIDTH, HEIGHT = 422, 220
+"""Of the picture, in pixels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,5 +116,6 @@ source = PackagedSource(
         prompt=_prompt(options),
         actions="`+` or `-`",
         shows_pictures=options.observation == "image",
+        picture_pixels=WIDTH * HEIGHT,
     ),
 )

@@ -9,9 +9,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["ACTIONS", "Board", "Position", "symmetric_forms"]
+__all__ = ["ACTIONS", "CELL_PIXELS", "Board", "Position", "symmetric_forms"]
 
 ACTIONS = ("up", "down", "left", "right")
+CELL_PIXELS = 32
+"""Height and width of a cell where a board is drawn."""
 
 
 class Position(NamedTuple):

@@ -7,12 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from longhaul_envs.sokoban.board import Board, Position
+from longhaul_envs.sokoban.board import CELL_PIXELS, Board, Position
 
-__all__ = ["CELL_PIXELS", "picture_of"]
-
-CELL_PIXELS = 32
-"""Height and width of a cell."""
+__all__ = ["picture_of"]
 
 _FLOOR, _WALL, _MORTAR = (44, 44, 52), (150, 90, 60), (110, 62, 42)
 _TARGET, _BOX, _HOME, _EDGE = (220, 60, 60), (226, 178, 92), (108, 190, 96), (120, 84, 30)

@@ -19,7 +19,7 @@ from longhaul_core.types import Split, Task
 from longhaul_envs import data
 from longhaul_envs.packaged import PackagedOptions, PackagedSource
 from longhaul_envs.sokoban import boxoban
-from longhaul_envs.sokoban.board import Board, Position, symmetric_forms
+from longhaul_envs.sokoban.board import CELL_PIXELS, Board, Position, symmetric_forms
 from longhaul_envs.sokoban.levels import make_level, make_start
 from longhaul_envs.task_lists import content_hash, procedural_tasks, stable_seed
 
@@ -225,5 +225,7 @@ source = PackagedSource(
         prompt=_prompt(options),
         actions="`up`, `down`, `left` or `right`",
         shows_pictures=options.observation == "image",
+        # Boxoban's levels have sizes of their own.
+        picture_pixels=None if options.boxoban else (CELL_PIXELS * options.size) ** 2,
     ),
 )

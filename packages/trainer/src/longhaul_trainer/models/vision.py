@@ -41,7 +41,7 @@ FAMILIES: Mapping[str, Family] = {
 }
 """By `model_type`: the models whose pictures are rendered, sampled and trained."""
 PROCESSORS = frozenset(family.processor for family in FAMILIES.values())
-_PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
+PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 _BUILT_IN = "tiny-vision"
 
 
@@ -89,7 +89,7 @@ def require_processor(path: str | Path, *, setting: str) -> None:
     if str(path) in BUILT_IN_MODELS or not reads_pictures(path):
         return
     folder = Path(path).expanduser()
-    if not any((folder / name).is_file() for name in _PROCESSOR_FILES):
+    if not any((folder / name).is_file() for name in PROCESSOR_FILES):
         raise ConfigError(
             f"{setting} = {str(path)!r} reads pictures and lacks preprocessor_config.json, which "
             "says how they are cut into patches; copy it from the model it was made of"

@@ -36,7 +36,8 @@ class GpuMemory:
     and the output, and as much again for their gradients before they are shared out."""
     activations: float
     """Of a micro-batch's tokens: see `activation_bytes_of_a_token`, and the mask over every two
-    tokens that SDPA keeps packed rows apart by, 1 byte, with its copy that is added, 2 bytes."""
+    tokens that SDPA keeps packed rows apart by, 1 byte, with its copy that is added, 2 bytes. Where
+    pictures are read all of its tokens may be theirs, with what their patches leave."""
     logits: float
     """In fused kernels four numbers of float32 for each of 512 tokens and the vocabulary, and the
     output's gradient. Else two numbers in the precision that computes for every token of a
@@ -138,17 +139,23 @@ def activation_bytes_of_a_token(size: ModelSize, number: int, *, checkpointing: 
     A layer of Llama's form keeps eleven vectors of the hidden size (the inputs of its two norms,
     the norms in float32 and their outputs, the queries before and after rotation, what attention
     and its projection get), three of the keys' width, and four of the perceptron's. With
-    checkpoints each layer keeps its input alone, and one layer at a time has all of it.
+    checkpoints each layer keeps its input alone, and one layer at a time has all of it. A token of
+    a picture leaves as much for each of its patches in the layers that read pictures.
 
     Args:
         size: Of the model.
         number: Bytes of a number.
         checkpointing: Whether activations are computed again.
     """
-    layer = 11 * size.hidden_size + 3 * size.key_value_width + 4 * size.mlp_width
-    if not checkpointing:
-        return number * size.num_layers * layer
-    return number * (size.num_layers * size.hidden_size + layer)
+    parts = [(1, size.num_layers, size.hidden_size, size.key_value_width, size.mlp_width)]
+    if (sight := size.sight) is not None:
+        widths = sight.hidden_size, sight.hidden_size, sight.mlp_width
+        parts.append((sight.token_patches, sight.num_layers, *widths))
+    kept = 0
+    for times, num_layers, hidden, keys, mlp in parts:
+        layer = 11 * hidden + 3 * keys + 4 * mlp
+        kept += times * (num_layers * hidden + layer if checkpointing else num_layers * layer)
+    return number * kept
 
 
 def _logit_bytes(composed: Composed, size: ModelSize, tokens: float) -> float:

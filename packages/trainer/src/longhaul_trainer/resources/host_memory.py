@@ -7,6 +7,7 @@ are estimates, of one node's part.
 from dataclasses import dataclass
 
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.environments import known_descriptions
 from longhaul_trainer.resources.composed import Composed
 from longhaul_trainer.resources.model_size import ModelSize
 from longhaul_trainer.resources.rows import rows_of_a_training_step
@@ -35,6 +36,9 @@ REPLY_TOKEN_BYTES = 72
 """Of a row in TransferQueue: ids, whole ids and positions of each token in int64 (verl's
 `AgentLoopWorkerTQ`); of a reply's token also its place in the reply, two masks, and up to six
 columns of float32: logprobs, advantage and weights."""
+PIXEL_BYTES = 24
+"""Of a row's pictures in TransferQueue, as they are read: three colours, twice for the two frames
+of a patch, in float32."""
 COPIES_OF_ROWS = 3
 """In the queue, on the way, and with who reads them. Estimated."""
 
@@ -46,7 +50,7 @@ class HostMemory:
     processes: float
     environments: float
     rows: float
-    """Of a training step at its longest, in TransferQueue and around it."""
+    """Of a training step at its longest, in TransferQueue and around it, with their pictures."""
     model: float
     """Weights and training state that are in the machine's memory."""
     batch: float = 0.0
@@ -76,6 +80,7 @@ def host_memory(
         environment_processes: That play at once.
     """
     rows = rows_of_a_training_step(run) or 0
+    pictures = rows * _picture_bytes(run, size)
     rollout = run.rollout
     row_bytes = (
         PROMPT_TOKEN_BYTES * rollout.max_prompt_tokens
@@ -88,10 +93,27 @@ def host_memory(
     return HostMemory(
         processes=processes,
         environments=float(ENVIRONMENT_BYTES * environment_processes),
-        rows=float(COPIES_OF_ROWS * rows * row_bytes),
+        rows=float(COPIES_OF_ROWS * (rows * row_bytes + pictures)),
         model=model,
         batch=batch,
     )
+
+
+def _picture_bytes(run: RunConfig, size: ModelSize) -> int:
+    """Of a call's pictures, which are those of its observation.
+
+    Where an environment does not know their size they take all of the prompt. What a program shows
+    is not counted: nobody knows whether it shows anything.
+    """
+    if size.sight is None or run.agent.is_program:
+        return 0
+    most = run.rollout.max_prompt_tokens * size.sight.token_pixels
+    pixels = [
+        most if one.picture_pixels is None else size.sight.pixels(one.picture_pixels)
+        for one in known_descriptions(run).values()
+        if one.shows_pictures
+    ]
+    return PIXEL_BYTES * min(max(pixels, default=0), most)
 
 
 def _on_cpu(

@@ -5,11 +5,31 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.models import prepare_model
-from longhaul_trainer.resources.published import published_config, shapes_of
+from longhaul_trainer.models.vision import PROCESSOR_FILES
+from longhaul_trainer.resources.published import LEAST_PIXELS, published_config, shapes_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """The part of a model that reads pictures."""
+
+    num_layers: int
+    hidden_size: int
+    mlp_width: int
+    token_pixels: int
+    """Of a picture that has been brought to the size that is read, for each of its tokens."""
+    token_patches: int
+    """What this part computes with in the place of a token."""
+    least_pixels: int
+    """A smaller picture is enlarged to as many."""
+
+    def pixels(self, pixels: int) -> int:
+        """Of a picture as it is read."""
+        return max(pixels, self.least_pixels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +51,8 @@ class ModelSize:
     linear_widths: Mapping[str, int] = field(default_factory=dict[str, int])
     """Inputs and outputs of the layers' matrices, summed by the matrix's name (`q_proj`): what a
     rank of an adapter costs there."""
+    sight: Sight | None = None
+    """None for a model that reads no pictures."""
 
     def num_trained(self, lora_rank: int, targets: Iterable[str] | None = None) -> int:
         """Parameters that an optimizer moves: an adapter's, or all of them at rank 0.
@@ -96,7 +118,19 @@ BUILT_IN_SIZES = {
     "tiny": _TINY,
     "tiny-moves": _TINY,
     "tiny-tools": _TINY_TOOLS,
-    "tiny-vision": replace(_TINY, num_parameters=420_320, vocabulary_size=4_100),
+    "tiny-vision": replace(
+        _TINY,
+        num_parameters=420_320,
+        vocabulary_size=4_100,
+        sight=Sight(
+            num_layers=2,
+            hidden_size=32,
+            mlp_width=64,
+            token_pixels=28**2,
+            token_patches=4,
+            least_pixels=4 * 28**2,
+        ),
+    ),
 }
 """Of the models that are names and may not be written yet."""
 
@@ -121,7 +155,7 @@ def model_size(path: str, *, setting: str = "model.path") -> ModelSize:
             for file in sorted(folder.glob("*.safetensors"))
             for shape in _shapes(file).items()
         ]
-        return _size_of(config, shapes)
+        return _size_of(config, shapes, least_pixels=_least_pixels(folder))
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(f"{setting} = {path!r} cannot be read: {error!r}") from error
 
@@ -142,16 +176,22 @@ def size_or_none(path: str) -> ModelSize | None:
     try:
         file = folder / "config.json"
         config = json.loads(file.read_bytes()) if folder.is_dir() else published_config(path)
-        return None if config is None else _size_of(config, [*shapes_of(config)])
+        if config is None:
+            return None
+        least_pixels = _least_pixels(folder) or LEAST_PIXELS.get(folder.name, 0)
+        return _size_of(config, [*shapes_of(config)], least_pixels=least_pixels)
     except (OSError, ValueError, KeyError):
         return None
 
 
-def _size_of(config: Mapping[str, object], shapes: list[tuple[str, list[int]]]) -> ModelSize:
+def _size_of(
+    config: Mapping[str, object], shapes: list[tuple[str, list[int]]], *, least_pixels: int
+) -> ModelSize:
     """Keys that a model of another form lacks stand for the usual: four hidden sizes, own keys.
 
     A model that reads pictures may hold what is of its text in a table of its own.
     """
+    sight = _sight(cast("Mapping[str, Any]", config.get("vision_config") or {}), least_pixels)
     config = {**config, **cast("Mapping[str, object]", config.get("text_config") or {})}
 
     def number(key: str, default: int | None = None) -> int:
@@ -176,7 +216,37 @@ def _size_of(config: Mapping[str, object], shapes: list[tuple[str, list[int]]]) 
         if config.get("max_position_embeddings") is None
         else number("max_position_embeddings"),
         linear_widths=widths,
+        sight=sight,
     )
+
+
+def _sight(config: Mapping[str, Any], least_pixels: int) -> Sight | None:
+    """By a `vision_config`; Qwen2-VL's calls the width of its layers `embed_dim`."""
+    if "spatial_merge_size" not in config:
+        return None
+    hidden = config.get("embed_dim") or config["hidden_size"]
+    return Sight(
+        num_layers=config["depth"],
+        hidden_size=hidden,
+        mlp_width=config.get("intermediate_size") or int(config.get("mlp_ratio", 4) * hidden),
+        token_pixels=(config["patch_size"] * config["spatial_merge_size"]) ** 2,
+        token_patches=config["spatial_merge_size"] ** 2,
+        least_pixels=least_pixels,
+    )
+
+
+def _least_pixels(folder: Path) -> int:
+    """Of a picture, by the folder's image processor; 0 where it does not say."""
+    for name in PROCESSOR_FILES:
+        try:
+            processor = json.loads((folder / name).read_bytes())
+            processor = processor.get("image_processor") or processor
+            least = processor.get("min_pixels") or processor.get("size", {}).get("shortest_edge")
+        except (OSError, ValueError, AttributeError):
+            continue
+        if least:
+            return int(least)
+    return 0
 
 
 def _shapes(file: Path) -> dict[str, list[int]]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from longhaul_core.errors import ConfigError
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.device import Device, usable_gpus, wanted_device
-from longhaul_trainer.environments import descriptions_of
+from longhaul_trainer.environments import known_descriptions
 from longhaul_trainer.resources.composed import Composed, compose
 from longhaul_trainer.resources.disk import Disk, disk
 from longhaul_trainer.resources.gpu_memory import GpuMemory, gpu_memory
@@ -110,10 +109,7 @@ def environment_processes(run: RunConfig) -> int:
     A class may let several episodes share a process; one that cannot be asked has one in each. What
     a server plays is in no process of the run.
     """
-    try:
-        described = descriptions_of(run)
-    except ConfigError:
-        described = {}
+    described = known_descriptions(run)
     processes = 0
     for entry in run.played_environments:
         if entry.isolation == "process" and entry.server is None:

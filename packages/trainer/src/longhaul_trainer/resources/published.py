@@ -4,7 +4,7 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PUBLISHED", "published_config", "shapes_of"]
+__all__ = ["LEAST_PIXELS", "PUBLISHED", "published_config", "shapes_of"]
 
 _QWEN2_5: dict[str, Any] = {
     "architectures": ["Qwen2ForCausalLM"],
@@ -63,6 +63,8 @@ PUBLISHED: Mapping[str, Mapping[str, Any]] = {
 }
 """Of the models that the files in `configs/machines` name, by the last part of their path: what
 their `config.json` says."""
+LEAST_PIXELS = {"Qwen3-VL-2B-Instruct": 65_536}
+"""Of a picture, to which a smaller one is enlarged: what their `preprocessor_config.json` says."""
 
 _BIASED = frozenset({"qwen2"})
 """Families whose queries, keys and values have biases; the others of `shapes_of` have none."""
