@@ -21,7 +21,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from sqlalchemy.orm import Session
 
-from longhaul_core.errors import AllFailedError, ConfigError, MachineError, StoreError
+from longhaul_core.errors import (
+    AllFailedError,
+    ConfigError,
+    LonghaulError,
+    MachineError,
+    StoreError,
+)
 from longhaul_core.store.queries import get_run, newest_attempt
 from longhaul_core.store.records import PanelTasks, RunEnded, RunKind, RunStarted
 from longhaul_core.store.session import open_store, read_only_engine
@@ -330,10 +336,14 @@ class _Launch:
         """Lose no training step that is over to whoever ends the run; a second Ctrl-C may."""
         if trainer is None:
             return
+        from ray.exceptions import RayError
+
         try:
             kept = trainer.keep_last_step()
-        except (Exception, KeyboardInterrupt):  # Ray's processes may have had the signal too
+        except (RayError, RuntimeError, LonghaulError, OSError, KeyboardInterrupt):
+            # Ray's processes may have had the signal too.
             logger.warning("the last training step could not be kept", exc_info=True)
+            self.checkpoints.drop_unfinished()
             return
         if kept is not None:
             progress.say(f"training step {kept} is kept as a checkpoint")
