@@ -4,6 +4,7 @@ import shlex
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from longhaul_core.errors import ConfigError
@@ -62,8 +63,8 @@ def check(
         table.add_row(f"[dim]{name}[/]", value)
     console.print(f"[green]{file} describes a run[/]")
     console.print(table)
-    for line in [*missing_models(config), *advice(config)]:
-        console.print(f"[yellow]note:[/] {line}")
+    for line in [*missing_models(config), *config.all_remarks(), *advice(config)]:
+        console.print(f"[yellow]note:[/] {escape(line)}")
 
 
 def summary(config: RunConfig) -> dict[str, str]:

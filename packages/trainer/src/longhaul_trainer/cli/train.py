@@ -227,6 +227,8 @@ def check_machine(config: RunConfig, *, skip: bool, trains: bool = True) -> None
 
     require_named(config, trains=trains)
     if trains:
+        for remark in config.all_remarks():
+            console_of("stderr").print(f"[yellow]note:[/] {escape(remark)}")
         line = needs_in_a_line(needs_here(config))
         console_of("stdout").print(f"[dim]takes[/]   {line}")
     if skip:

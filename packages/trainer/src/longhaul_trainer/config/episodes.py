@@ -167,15 +167,22 @@ class HorizonScheduleConfig(Section):
     success_window: int = Field(default=5, ge=1)
     """Training steps of the stage, the last ones, that the success rate is taken over."""
 
+    @property
+    def has_stages(self) -> bool:
+        """Whether the horizon grows by `stages`."""
+        return self.kind in ("stepwise", "success_gated")
+
     def conflicts(self) -> Generator[str]:
-        """Only a schedule with stages takes them, and they rise."""
-        if self.kind in ("stepwise", "success_gated"):
+        """Stages rise."""
+        if self.has_stages:
             yield from (f"horizon_schedule.{line}" for line in stage_problems(self.stages))
-        elif self.stages:
+
+    def remarks(self) -> Generator[str]:
+        """Only a schedule with stages takes them."""
+        if self.stages and not self.has_stages:
             yield (
-                f"horizon_schedule.stages = {list(self.stages)} are not read by "
-                f'horizon_schedule.kind = "{self.kind}"; set '
-                'horizon_schedule.kind = "stepwise" or "success_gated", or leave them out'
+                f"horizon_schedule.stages = {list(self.stages)} means nothing to "
+                f'horizon_schedule.kind = "{self.kind}"; it is for stepwise and success_gated'
             )
 
 
@@ -199,7 +206,7 @@ class MemoryConfig(Section):
     """Train the tokens of summaries too, with the advantage of the next step, whose prompt shows
     them; with a critic, of their own step, or of each token; for `summary` only."""
 
-    def conflicts(self) -> Generator[str]:
+    def remarks(self) -> Generator[str]:
         """Summaries are of one kind alone."""
         if self.kind == "summary":
             return
@@ -208,7 +215,7 @@ class MemoryConfig(Section):
             if value != type(self).model_fields[name].default:
                 yield (
                     f"memory.{name} = {toml_value(value)} means nothing to memory.kind = "
-                    f'"{self.kind}"; set memory.kind = "summary", or leave it out'
+                    f'"{self.kind}"; it is for summary'
                 )
 
 

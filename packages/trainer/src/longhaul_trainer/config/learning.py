@@ -89,8 +89,8 @@ class AlgorithmConfig(EstimatorSettings, Section):
     """Estimator of the divergence in the reward. In the reward, k1 gives the gradient of the KL,
     and k3 does not."""
 
-    def conflicts(self) -> Generator[str]:
-        """A setting must mean something beside the others."""
+    def remarks(self) -> Generator[str]:
+        """Each estimator reads its own settings, and each of some settings needs another."""
         for field in self.unread:
             value, default = getattr(self, field), type(self).model_fields[field].default
             if value != default:
@@ -100,6 +100,17 @@ class AlgorithmConfig(EstimatorSettings, Section):
                     f"algorithm.{field} = {shown} means nothing to algorithm.name = "
                     f'"{self.name}"; it is for {", ".join(readers) or OWN_ESTIMATORS}'
                 )
+        if self.loss_unit != "fixed_token" and self.tokens_per_episode is not None:
+            yield (
+                f"algorithm.tokens_per_episode = {self.tokens_per_episode} means nothing to "
+                f'algorithm.loss_unit = "{self.loss_unit}"; it is for fixed_token'
+            )
+        for field in ("overlong_start_tokens", "overlong_end_tokens"):
+            if self.overlong_penalty == 0 and (value := getattr(self, field)) is not None:
+                yield f"algorithm.{field} = {value} means nothing to algorithm.overlong_penalty = 0"
+
+    def conflicts(self) -> Generator[str]:
+        """What an estimator reads must agree."""
         yield from self.estimator_conflicts()
         yield from self._loss_unit_without_its_length()
         yield from self._penalty_on_actions_that_are_not_told_apart()
@@ -137,12 +148,6 @@ class AlgorithmConfig(EstimatorSettings, Section):
                 "algorithm.overlong_start_tokens and algorithm.overlong_end_tokens, the lengths "
                 "between which it rises"
             )
-        if self.overlong_penalty == 0 and (start is not None or end is not None):
-            yield (
-                "algorithm.overlong_start_tokens and algorithm.overlong_end_tokens do nothing at "
-                "algorithm.overlong_penalty = 0; "
-                "raise it, or leave them out"
-            )
         if start is not None and end is not None and start >= end:
             yield (
                 f"algorithm.overlong_start_tokens = {start} must be less than "
@@ -161,12 +166,6 @@ class AlgorithmConfig(EstimatorSettings, Section):
             yield (
                 'algorithm.loss_unit = "fixed_token" needs algorithm.tokens_per_episode, such as '
                 "rollout.horizon × rollout.max_reply_tokens"
-            )
-        if self.loss_unit != "fixed_token" and self.tokens_per_episode is not None:
-            yield (
-                f"algorithm.tokens_per_episode = {self.tokens_per_episode} is for "
-                "algorithm.loss_unit = "
-                f'"fixed_token", got algorithm.loss_unit = "{self.loss_unit}"'
             )
 
 
@@ -211,7 +210,7 @@ class LossConfig(_KindOfLoss):
         return defaults_of(table.get("kind", cls.model_fields["kind"].default)) | table
 
     def conflicts(self) -> Generator[str]:
-        """A kind has all of its settings, and none of another."""
+        """A kind has all of its settings."""
         defaults = defaults_of(self.kind)
         for name, default in defaults.items():
             if getattr(self, name) is None:
@@ -219,6 +218,10 @@ class LossConfig(_KindOfLoss):
                     f'loss.kind = "{self.kind}" needs loss.{name}, got none; leave the key out '
                     f"for {toml_value(default)}"
                 )
+
+    def remarks(self) -> Generator[str]:
+        """A kind reads none of another's settings."""
+        defaults = defaults_of(self.kind)
         for name in fields_of_every_loss():
             value = getattr(self, name)
             if name not in defaults and value is not None:
@@ -261,12 +264,12 @@ class OptimizerConfig(Section):
     micro_batch_tokens: int = Field(default=8192, ge=1)
     """Tokens that go through the model at once; memory, not mathematics, depends on it."""
 
-    def conflicts(self) -> Generator[str]:
+    def remarks(self) -> Generator[str]:
         """A limit of merged rows needs some."""
         if self.rows != "merged" and self.max_row_tokens is not None:
             yield (
-                f"optimizer.max_row_tokens = {self.max_row_tokens} is for "
-                f'optimizer.rows = "merged", got optimizer.rows = "{self.rows}"'
+                f"optimizer.max_row_tokens = {self.max_row_tokens} means nothing to "
+                f'optimizer.rows = "{self.rows}"; it is for merged'
             )
 
 

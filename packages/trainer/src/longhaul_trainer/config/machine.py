@@ -56,16 +56,19 @@ class ModelConfig(Section):
     def _one_name_is_a_list_of_one(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else value
 
-    def conflicts(self) -> Generator[str]:
-        """What an adapter has needs an adapter; `all-linear` is a word, not a name."""
+    def remarks(self) -> Generator[str]:
+        """What an adapter has needs an adapter."""
         if self.lora_rank == 0:
             for name in ("lora_alpha", "lora_target_modules"):
                 value = getattr(self, name)
                 if value != type(self).model_fields[name].default:
                     yield (
-                        f"model.{name} = {toml_value(value)} is of an adapter, and "
-                        "model.lora_rank = 0 trains every weight; set the rank, or leave it out"
+                        f"model.{name} = {toml_value(value)} means nothing to model.lora_rank = 0, "
+                        "which trains every weight"
                     )
+
+    def conflicts(self) -> Generator[str]:
+        """`all-linear` is a word, not a name."""
         if ALL_LINEAR in self.lora_target_modules and len(self.lora_target_modules) > 1:
             yield (
                 f"model.lora_target_modules = {toml_value(self.lora_target_modules)}: "

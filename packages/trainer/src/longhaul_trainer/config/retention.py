@@ -22,10 +22,10 @@ class RetentionConfig(Section):
     """Groups of each earlier training step, validation and test that stay whole, drawn by their
     number alone."""
 
-    def conflicts(self) -> Generator[str]:
+    def remarks(self) -> Generator[str]:
         """A sample is drawn from what is removed, so something must be."""
         if self.sampled_groups and self.full_training_steps is None:
             yield (
-                f"retention.sampled_groups = {self.sampled_groups} does nothing without "
-                "retention.full_training_steps: every group stays; set that, or leave this out"
+                f"retention.sampled_groups = {self.sampled_groups} means nothing without "
+                "retention.full_training_steps: every group stays"
             )

@@ -149,7 +149,7 @@ class RunConfig(Section):
             )
         yield from self._what_choosing_needs()
         horizon, growth = self.rollout.horizon, self.horizon_schedule
-        if growth.stages and growth.stages[-1] != horizon:
+        if growth.has_stages and growth.stages and growth.stages[-1] != horizon:
             yield (
                 f"horizon_schedule.stages end at {growth.stages[-1]} and rollout.horizon = "
                 f"{horizon}; the last stage is the final horizon, which validation plays: set "
@@ -174,7 +174,7 @@ class RunConfig(Section):
             )
         yield from self._critic_contradictions()
         yield from self._baselines_without_agents()
-        for summary in {memory.max_summary_tokens for memory in self._memories}:
+        for summary in {m.max_summary_tokens for m in self._memories if m.kind == "summary"}:
             if summary is not None and summary > self.rollout.max_reply_tokens:
                 yield (
                     f"memory.max_summary_tokens = {summary} is more than rollout.max_reply_tokens "
@@ -182,11 +182,6 @@ class RunConfig(Section):
                     "that, or leave it out"
                 )
         yield from self._penalty_that_is_never_whole()
-        if self.optimizer.warmup_training_steps > self.num_training_steps:
-            yield (
-                f"optimizer.warmup_training_steps = {self.optimizer.warmup_training_steps} is more "
-                f"than num_training_steps = {self.num_training_steps}; the warm-up would never end"
-            )
         if self.resources.num_workers % self.engine.tensor_parallel_size:
             yield (
                 f"engine.tensor_parallel_size = {self.engine.tensor_parallel_size} does not divide "
@@ -348,6 +343,9 @@ class RunConfig(Section):
                 f"{self.rollout.max_prompt_tokens} + {self.rollout.max_reply_tokens} = "
                 f"{longest_row}; raise it to at least {longest_row}"
             )
+
+    def _rows_that_do_not_merge(self) -> Generator[str]:
+        longest_row = self.rollout.max_prompt_tokens + self.rollout.max_reply_tokens
         kinds = {memory.kind for memory in self._memories}
         # What parts of one's own compose is not known; rows are cut by the tokens all the same.
         own_prompts = is_own(self.agent.kind) or self.agent.is_program
@@ -355,18 +353,37 @@ class RunConfig(Section):
         if self.optimizer.rows == "merged" and not may_merge:
             yield (
                 'optimizer.rows = "merged" merges nothing with memory.kind = '
-                f'"{min(kinds)}", whose prompts do not repeat earlier replies; set '
-                'memory.kind = "full", or '
-                'optimizer.rows = "step"'
+                f'"{min(kinds)}", whose prompts do not repeat earlier replies'
             )
         max_row_tokens = self.optimizer.max_row_tokens
         if max_row_tokens is not None and max_row_tokens > longest_row:
             yield (
                 f"optimizer.max_row_tokens = {max_row_tokens} is more than any row can have: "
                 "merged or not, it ends with a prompt and its reply, of at most "
-                "rollout.max_prompt_tokens + rollout.max_reply_tokens = "
-                f"{longest_row} tokens; lower it, or leave it out"
+                f"rollout.max_prompt_tokens + rollout.max_reply_tokens = {longest_row} tokens"
             )
+
+    def remarks(self) -> Generator[str]:
+        """Settings that say nothing to the modes and kinds that were chosen."""
+        yield from self._rows_that_do_not_merge()
+        warmup = self.optimizer.warmup_training_steps
+        if warmup > self.num_training_steps:
+            yield (
+                f"optimizer.warmup_training_steps = {warmup} is more than num_training_steps = "
+                f"{self.num_training_steps}; the learning rate only rises"
+            )
+        mode, transfer = self.trainer.mode, self.engine.weight_transfer
+        if mode != "separate_async" and transfer != "auto":
+            yield (
+                f'engine.weight_transfer = "{transfer}" means nothing to trainer.mode = "{mode}", '
+                "whose engines have their weights from beside them"
+            )
+        if not self.algorithm.uses_critic:
+            for name in self.critic.changed():
+                yield (
+                    f"critic.{name} = {toml_value(getattr(self.critic, name))} means nothing to "
+                    f'algorithm.name = "{self.algorithm.name}", which has no critic'
+                )
 
     def _engines_beside_the_learner(self) -> Generator[str]:
         engines, mode = self.resources.num_engine_workers, self.trainer.mode
@@ -380,12 +397,6 @@ class RunConfig(Section):
                 f"resources.num_engine_workers = {engines} is for trainer.mode = "
                 f'"separate_async", got trainer.mode = "{mode}", whose engines share the '
                 "learner's GPUs"
-            )
-        if mode != "separate_async" and self.engine.weight_transfer != "auto":
-            yield (
-                f'engine.weight_transfer = "{self.engine.weight_transfer}" means nothing to '
-                f'trainer.mode = "{mode}", whose engines have their weights from beside them; '
-                "leave it out"
             )
         if engines % self.engine.tensor_parallel_size:
             yield (
@@ -424,21 +435,14 @@ class RunConfig(Section):
             )
 
     def _critic_contradictions(self) -> Generator[str]:
-        if not self.algorithm.uses_critic:
-            for name in self.critic.changed():
-                yield (
-                    f"critic.{name} = {toml_value(getattr(self.critic, name))} means nothing to "
-                    f'algorithm.name = "{self.algorithm.name}", which has no critic; set it to '
-                    '"gae", or leave it out'
-                )
-        elif self.agent.kind == "plan_then_act":
+        if self.algorithm.uses_critic and self.agent.kind == "plan_then_act":
             yield (
                 'agent.kind = "plan_then_act" with a critic (algorithm.name = '
                 f'"{self.algorithm.name}") would value steps by prompts with a plan, and the end '
                 "of a truncated episode by one without; choose an estimator without a critic, or "
                 'agent.kind = "single_call"'
             )
-        warmup = self.critic.warmup_training_steps
+        warmup = self.critic_warmup
         if warmup >= self.num_training_steps:
             yield (
                 f"critic.warmup_training_steps = {warmup} leaves none of num_training_steps = "
@@ -459,18 +463,23 @@ class RunConfig(Section):
             f'model.engine_dtype = "{self.model.engine_dtype}"'
         ]
 
+    @property
+    def critic_warmup(self) -> int:
+        """Training steps in which the critic learns and the policy does not."""
+        return self.critic.warmup_training_steps if self.algorithm.uses_critic else 0
+
     def policy_version(self, training_step: int) -> int:
         """Optimizer steps behind the policy's weights when `training_step` training steps are over.
 
         While the critic warms up the policy takes none.
         """
-        steps = max(0, training_step - self.critic.warmup_training_steps)
+        steps = max(0, training_step - self.critic_warmup)
         return steps * self.optimizer.optimizer_steps_per_training_step
 
     def training_step_of(self, policy_version: int) -> int:
         """The last training step that `policy_version` optimizer steps can stand behind."""
         updates = self.optimizer.optimizer_steps_per_training_step
-        return policy_version // updates + self.critic.warmup_training_steps
+        return policy_version // updates + self.critic_warmup
 
     def _what_choosing_needs(self) -> Generator[str]:
         """Only what compares episodes has groups to choose; stragglers are of `sync` alone."""

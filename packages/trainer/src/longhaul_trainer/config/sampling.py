@@ -21,14 +21,13 @@ class SamplingConfig(Section):
     """Oversampling: tasks started beyond those that an update takes. When enough groups are whole,
     the episodes still in progress are stopped: faster, and biased towards short episodes."""
 
-    def conflicts(self) -> Generator[str]:
+    def remarks(self) -> Generator[str]:
         """Refills are of dynamic sampling alone."""
         refills = type(self).model_fields["max_refills"].default
         if not self.dynamic and self.max_refills != refills:
             yield (
-                f"sampling.max_refills = {self.max_refills} does nothing at sampling.dynamic = "
-                "false; "
-                "set sampling.dynamic = true, or leave it out"
+                f"sampling.max_refills = {self.max_refills} means nothing to sampling.dynamic = "
+                "false"
             )
 
     @property
