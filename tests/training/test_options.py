@@ -28,6 +28,17 @@ COMMON = (
 ADAPTER = "an adapter, merged rows, the whole batch for a baseline, KL in the reward"
 ALL_WEIGHTS = "all weights, states with their past, KL in the loss"
 CRITIC = "a critic of tokens that learns alone first, merged rows"
+UNREAD = (
+    "algorithm.pass_k=4",
+    "critic.warmup_training_steps=1",
+    "loss.dual_clip=3.0",
+    "memory.summarize_every=3",
+    "model.lora_alpha=4",
+    "optimizer.max_row_tokens=600",
+    "optimizer.warmup_training_steps=3",
+    "sampling.max_refills=7",
+)
+"""Settings of other estimators, losses, memories and modes, as a sweep has them."""
 OPTIONS = {
     ADAPTER: (
         "model.lora_rank=4",
@@ -45,6 +56,8 @@ OPTIONS = {
         "algorithm.reward_kl_coefficient=0.05",
         'loss.kind="gspo"',
         'loss.importance_sampling="sequence"',
+        "algorithm.tokens_per_episode=96",  # means nothing here
+        "algorithm.overlong_end_tokens=8",  # nor does this
     ),
     ALL_WEIGHTS: (
         'algorithm.name="hgpo"',
@@ -60,6 +73,7 @@ OPTIONS = {
         'tasks.order="difficulty"',
         "retention.full_training_steps=1",
         "checkpoint.optimizer=false",
+        *UNREAD,
     ),
     CRITIC: (
         'algorithm.name="gae"',

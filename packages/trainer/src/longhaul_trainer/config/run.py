@@ -328,7 +328,8 @@ class RunConfig(Section):
         if self.algorithm.overlong_unit == "episode":
             longest *= self.rollout.horizon
             replies = "rollout.horizon * rollout.max_reply_tokens"
-        if end is not None and end > longest and trains_one:
+        pays = self.algorithm.overlong_penalty > 0
+        if pays and end is not None and end > longest and trains_one:
             yield (
                 f"algorithm.overlong_end_tokens = {end} is more than {replies} = {longest}; "
                 "no reply would ever pay the whole penalty"
