@@ -313,6 +313,73 @@ def test_a_change_that_means_something_is_another_conversation(
     assert not episode.tree.rewrites
 
 
+LOOKS = Tool(
+    name="look",
+    parameters=json.dumps(
+        {
+            "properties": {
+                "place": {"type": "string"},
+                "depth": {"type": "number", "default": 1.0},
+                "lit": {"type": "boolean", "default": False},
+                "by": {"default": None},
+            }
+        }
+    ),
+)
+"""`depth` was asked for with its default, `lit` and `by` were left out."""
+
+
+def looked(arguments: str) -> Message:
+    return replace(REPLY, tool_calls=(replace(LOOK, arguments=arguments),))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"place": "cellar", "depth": 1, "lit": false}',
+        '{"lit":false,"by":null,"place":"cellar","depth":1}',
+        '{"place": "cellar"}',
+    ],
+)
+def test_an_argument_that_has_its_default_is_the_same_as_none(
+    episode: Episode, arguments: str
+) -> None:
+    sent, tools = looked(arguments), (SEARCH, LOOKS)
+    _, call = episode.call(*ASKED, reply=REPLY, tools=tools)
+
+    turn, _ = episode.call(*ASKED, sent, DARK, reply="Then up.", tools=tools)
+
+    assert (turn.continuation, turn.conversation) == (Continuation.REWRITTEN, 0)
+    assert turn.base == call
+    assert dict(episode.tree.rewrites) == {Rewrite.DEFAULTS: 1}
+    longer = (*ASKED, sent, DARK, assistant("Then up."), user("Well?"))
+    assert episode.begin(*longer, tools=tools).continuation is Continuation.EXACT
+    # once it was seen it is known, whatever is offered
+    assert episode.begin(*longer, tools=(SEARCH,)).continuation is Continuation.FORKED
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tools"),
+    [
+        ('{"place": "cellar", "depth": 1, "lit": true}', (LOOKS,)),
+        ('{"place": "cellar", "depth": 1, "lit": 0}', (LOOKS,)),
+        ('{"place": "cellar", "depth": 1, "by": ""}', (LOOKS,)),
+        ('{"depth": 1}', (LOOKS,)),
+        ('{"place": "cellar"}', ()),
+        ('{"place": "cellar"}', (replace(LOOKS, name="search"),)),
+        ('{"place": "cellar"}', (replace(LOOKS, parameters="[]"),)),
+        ('{"place": "cellar"}', (replace(LOOKS, parameters='{"properties": {"depth": 1}}'),)),
+        ('{"place": "cellar"}', (replace(LOOKS, parameters="{"),)),
+    ],
+)
+def test_an_argument_that_is_no_default_is_another_conversation(
+    episode: Episode, arguments: str, tools: tuple[Tool, ...]
+) -> None:
+    episode.call(*ASKED, reply=REPLY, tools=tools)
+    turn = episode.begin(*ASKED, looked(arguments), DARK, tools=tools)
+    assert (turn.continuation, turn.conversation, turn.base) == (Continuation.CHANGED, 1, None)
+
+
 def test_changes_of_prompts_and_tools_are_looked_through_too(episode: Episode) -> None:
     prompt = (system("Help.\n"), Message(role="user", content=("Where ", "is it?")))
     episode.call(*prompt, reply="Where?", tools=(SEARCH,))

@@ -16,12 +16,12 @@ import json
 from array import array
 from bisect import insort
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
 from itertools import zip_longest
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from longhaul_core.policy import Renderer
 from longhaul_core.rollout.differences import Difference, difference_from
@@ -39,6 +39,9 @@ _FOLLOWERS = 8
 """Messages after the same ones; a prompt that differs is compared with the most similar one."""
 _TELLING = 20
 """Characters of a reply that no example of a prompt has by chance."""
+_Defaults = Mapping[str, Mapping[str, str]]
+"""Of each tool that has some: its arguments' defaults, as JSON."""
+_NO_DEFAULTS: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ class Rewrite(StrEnum):
 
     ARGUMENTS = "arguments"
     """Spaces, key order, or `1.0` for `1`, in the JSON of a tool's arguments."""
+    DEFAULTS = "defaults"
+    """An argument that the reply left out has the default of the tool's schema, or the reverse."""
     REASONING = "reasoning"
     """The thoughts of a reply are left out, or are sent after they were left out."""
     WHITE_SPACE = "white_space"
@@ -115,6 +120,8 @@ class _Way(NamedTuple):
     """The deepest node before the last message where a call ended; the root without one."""
     ended_depth: int
     """Messages up to there, the call's reply included."""
+    by_defaults: tuple[tuple[int, Message, int], ...]
+    """Messages that are edges but for defaults, each with the nodes before and behind it."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -160,6 +167,7 @@ class ConversationTree:
         self._exact_tools: dict[tuple[Tool, ...], tuple[tuple[Tool, ...], int]] = {}
         self._numbers: dict[object, int] = {}
         """Meanings of messages and tools."""
+        self._defaults: dict[tuple[Tool, ...], _Defaults] = {}
         self._asked: set[int] = set()
         """Nodes that a call was made at."""
         self._replies: set[int] = set()
@@ -262,6 +270,9 @@ class ConversationTree:
             ended.reply = self._known(reply)[0]
             ended.tools = self._known_tools(turn.prompt.tools)[1]
             way = self._way(turn.prompt)
+            defaults = self._defaults_of(turn.prompt)
+            for before, message, found in way.by_defaults:
+                self._edges.setdefault((before, self._known(message)[1]), found)
             node = way.node
             for message in turn.prompt.messages[len(way.shared) :]:
                 node = self._edge(node, message)[1] or self._add_edge(node, message)
@@ -271,7 +282,7 @@ class ConversationTree:
                 self._replies.add(number)
             if turn.prompt.messages:
                 self._answers.add((self._known(turn.prompt.messages[-1])[1], number))
-            self._ended[self._add_reply(node, ended)].append(ended)
+            self._ended[self._add_reply(node, ended, defaults)].append(ended)
         elif call.tokens is not None:
             self._add_raw(ended, call.tokens)
         turn.parent = None
@@ -338,16 +349,20 @@ class ConversationTree:
             return self._newest_way[1]
         node = ended_node = _ROOT
         on_way: list[Message | None] = []
+        by_defaults: list[tuple[int, Message, int]] = []
         ended_depth = 0
         for message in prompt.messages:
             shared, found = self._edge(node, message)
+            if found is None and message.tool_calls:
+                found = self._edge_by_defaults(node, message, self._defaults_of(prompt))
+                by_defaults += [] if found is None else [(node, message, found)]
             if found is None:
                 break
             node = found
             on_way.append(shared)
             if node in self._ended and len(on_way) < len(prompt.messages):
                 ended_node, ended_depth = node, len(on_way)
-        way = _Way(node, tuple(on_way), ended_node, ended_depth)
+        way = _Way(node, tuple(on_way), ended_node, ended_depth, tuple(by_defaults))
         self._newest_way = (prompt, way)
         return way
 
@@ -356,13 +371,22 @@ class ConversationTree:
         shared, number = self._exact.get(message) or (None, None)
         if number is None:
             number = self._numbers.get(_meaning(message))
+        return shared, self._led_to(node, number, message)
+
+    def _edge_by_defaults(self, node: int, message: Message, defaults: "_Defaults") -> int | None:
+        """The node that a reply leads to which is this message but for defaults."""
+        number = self._numbers.get(_meaning_but_for(defaults, message))
+        return self._led_to(node, number, message)
+
+    def _led_to(self, node: int, number: int | None, message: Message) -> int | None:
+        """The node that a message of a meaning leads to."""
         if number is None:
-            return shared, None
+            return None
         found = self._edges.get((node, number))
         thought = message.reasoning.strip()
         if found is None or not thought or self._may_have(found, thought):
-            return shared, found
-        return shared, self._edges.get((node, number, thought))
+            return found
+        return self._edges.get((node, number, thought))
 
     def _may_have(self, node: int, thought: str) -> bool:
         """Whether the message that leads to a node may come with this thought."""
@@ -380,10 +404,14 @@ class ConversationTree:
             self._thoughts[added] = {thought}
         return added
 
-    def _add_reply(self, node: int, ended: _Ended) -> int:
+    def _add_reply(self, node: int, ended: _Ended, defaults: "_Defaults") -> int:
         """The node that a reply leads to, with its thoughts and without."""
         bare = self._edges.get((node, self._known(ended.reply)[1]))
         found = self._add_edge(node, ended.reply) if bare is None else bare
+        if any(call.name in defaults for call in ended.reply.tool_calls):
+            meaning = _meaning_but_for(defaults, ended.reply)
+            number = self._numbers.setdefault(meaning, len(self._numbers))
+            self._edges.setdefault((node, number), found)
         if ended.call.tokens is None:
             self._thoughts[found] = None  # of another's model nobody knows them here
         elif ended.reply.reasoning:
@@ -414,6 +442,13 @@ class ConversationTree:
         known = self._exact_tools.get(tools)
         return self._numbers.get(_tools_meaning(tools)) if known is None else known[1]
 
+    def _defaults_of(self, prompt: ChatPrompt) -> "_Defaults":
+        tools = prompt.tools
+        known = self._defaults.get(tools)
+        if known is None:
+            known = self._defaults[tools] = _defaults_of(tools)
+        return known
+
     # Prompts of tokens
 
     def _longest_raw(self, tokens: tuple[int, ...], *, trained: bool) -> _Ended | None:
@@ -441,7 +476,7 @@ def _ids(message: Message) -> list[str]:
     return [call.id for call in message.tool_calls]
 
 
-def _meaning(message: Message) -> tuple[object, ...]:
+def _meaning(message: Message, defaults: _Defaults = _NO_DEFAULTS) -> tuple[object, ...]:
     """What is left of a message without all that is looked through; its thoughts are apart."""
     parts: list[Part] = []
     for part in message.parts:
@@ -450,8 +485,38 @@ def _meaning(message: Message) -> tuple[object, ...]:
         else:
             parts.append(part)
     bare = [_brief(part.strip()) if isinstance(part, str) else part for part in parts]
-    calls = [(call.name, _json_meaning(call.arguments or "{}")) for call in message.tool_calls]
+    calls = [
+        (call.name, _json_meaning(call.arguments or "{}", defaults.get(call.name, {})))
+        for call in message.tool_calls
+    ]
     return (message.role, tuple(part for part in bare if part), tuple(calls))
+
+
+def _meaning_but_for(defaults: _Defaults, message: Message) -> tuple[object, ...]:
+    """What a message means, less the arguments that have their tool's defaults."""
+    return ("but for defaults", *_meaning(message, defaults))
+
+
+def _defaults_of(tools: tuple[Tool, ...]) -> _Defaults:
+    found: dict[str, Mapping[str, str]] = {}
+    for tool in tools:
+        try:
+            properties = _object(_object(_parsed(tool.parameters)).get("properties"))
+        except (ValueError, RecursionError):
+            continue
+        schemas = {name: _object(schema) for name, schema in properties.items()}
+        own = {
+            name: _written(schema["default"])
+            for name, schema in schemas.items()
+            if "default" in schema
+        }
+        if own:
+            found[tool.name] = own
+    return found
+
+
+def _object(value: object) -> Mapping[str, object]:
+    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
 
 
 def _brief(text: str) -> str | bytes:
@@ -467,13 +532,25 @@ def _tools_meaning(tools: tuple[Tool, ...]) -> tuple[object, ...]:
     )
 
 
-def _json_meaning(text: str) -> str | bytes:
+def _json_meaning(text: str, defaults: Mapping[str, str] = _NO_DEFAULTS) -> str | bytes:
     """JSON in one way of writing it; text that is no JSON without the white space around it."""
     try:
-        meant = json.dumps(json.loads(text, parse_float=_number), sort_keys=True)
+        value = _parsed(text)
+        if defaults and isinstance(value, dict):
+            given = cast("dict[str, object]", value).items()
+            value = {name: one for name, one in given if defaults.get(name) != _written(one)}
+        meant = _written(value)
     except (ValueError, RecursionError):  # a program may send anything, and as deep as it likes
         meant = text.strip()
     return _brief(meant)
+
+
+def _parsed(text: str) -> object:
+    return json.loads(text, parse_float=_number)
+
+
+def _written(value: object) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 def _number(text: str) -> float:
@@ -496,9 +573,10 @@ def _rewrites(parent: _Ended, prompt: ChatPrompt, way: _Way) -> frozenset[Rewrit
         if known.parts != message.parts:
             split = "".join(_texts(known)) == "".join(_texts(message))
             found.add(Rewrite.PARTS if split else Rewrite.WHITE_SPACE)
-        calls = zip(known.tool_calls, message.tool_calls, strict=True)
-        if any(one.arguments != other.arguments for one, other in calls):
-            found.add(Rewrite.ARGUMENTS)
+        for one, other in zip(known.tool_calls, message.tool_calls, strict=True):
+            if one.arguments != other.arguments:
+                means, sent = (_json_meaning(call.arguments or "{}") for call in (one, other))
+                found.add(Rewrite.ARGUMENTS if means == sent else Rewrite.DEFAULTS)
         if _ids(known) != _ids(message) or known.tool_call_id != message.tool_call_id:
             found.add(Rewrite.TOOL_IDS)
     return frozenset(found)
