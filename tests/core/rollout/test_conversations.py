@@ -380,6 +380,17 @@ def test_an_argument_that_is_no_default_is_another_conversation(
     assert (turn.continuation, turn.conversation, turn.base) == (Continuation.CHANGED, 1, None)
 
 
+def test_of_a_tool_that_a_message_tells_of_the_defaults_are_known_too(episode: Episode) -> None:
+    def prompt(*messages: Message) -> ChatPrompt:
+        return ChatPrompt(messages, (SEARCH,), loaded_tools=(LOOKS,))
+
+    first = episode.tree.begin(prompt(*ASKED), trained=True, renderer=RENDERER)
+    call = episode.end(first, REPLY)
+    sent = prompt(*ASKED, looked('{"place": "cellar"}'), DARK)
+
+    assert episode.tree.begin(sent, trained=True, renderer=RENDERER).base == call
+
+
 def test_changes_of_prompts_and_tools_are_looked_through_too(episode: Episode) -> None:
     prompt = (system("Help.\n"), Message(role="user", content=("Where ", "is it?")))
     episode.call(*prompt, reply="Where?", tools=(SEARCH,))

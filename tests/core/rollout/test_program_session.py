@@ -12,6 +12,7 @@ import pytest
 from fakes import (
     ByteChatRenderer,
     ByteRenderer,
+    ByteReplyReader,
     FailingPolicy,
     ReplyingPolicy,
     ScriptedPolicy,
@@ -213,6 +214,32 @@ def test_tools_asked_for_are_read_and_matched_when_they_come_back() -> None:
     assert two.continuation is Continuation.REWRITTEN
     assert two.tools == look
     assert bytes(tokens_of(two)[0]).startswith(bytes((*tokens_of(one)[0], *tokens_of(one)[1])))
+
+
+def test_a_tool_that_a_message_tells_of_is_one_of_the_replys_and_none_of_the_prompts() -> None:
+    shown: dict[str, tuple[str, ...]] = {}
+
+    class Noting(ByteChatRenderer):
+        def render_chat(
+            self, messages: Sequence[Message], *, tools: Sequence[Tool] = ()
+        ) -> tuple[int, ...]:
+            shown["prompt"] = tuple(tool.name for tool in tools)
+            return super().render_chat(messages, tools=tools)
+
+        def reader(
+            self, *, tools: Sequence[Tool] = (), salt: str = "", after_result: bool = False
+        ) -> ByteReplyReader:
+            shown["reply"] = tuple(tool.name for tool in tools)
+            return super().reader(tools=tools, salt=salt, after_result=after_result)
+
+    session = session_of(ScriptedPolicy(["Dark."]), renderer=Noting())
+    prompt = ChatPrompt((user("Hi."),), (Tool(name="look"),), loaded_tools=(Tool(name="light"),))
+    index = session.open_step(Observation(text="Hi."))
+
+    made = run(session.answer(prompt, step_index=index, sampling=None))
+
+    assert shown == {"prompt": ("look",), "reply": ("look", "light")}
+    assert made.tools == prompt.tools
 
 
 def test_small_prompts_are_rendered_here_and_large_ones_in_a_thread() -> None:

@@ -12,7 +12,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionUserMessageParam
 
-from fakes import ByteChatRenderer, HangingPolicy, StreamingScriptedPolicy
+from fakes import ByteChatRenderer, ByteReplyReader, HangingPolicy, StreamingScriptedPolicy
 from gateways import (
     Played,
     Stage,
@@ -27,7 +27,7 @@ from longhaul_core.errors import HorizonReached, PolicyFailure, TokensSpent
 from longhaul_core.policy import Completion, Prompt
 from longhaul_core.rollout import EpisodeSession, Responder
 from longhaul_core.rollout.conversations import ChatPrompt
-from longhaul_core.types import Call, Message, Sampling, Trajectory
+from longhaul_core.types import Call, Continuation, Message, Sampling, Tool, Trajectory
 from longhaul_trainer.gateway.app import OVERRIDDEN_HEADER
 from longhaul_trainer.gateway.episode import CallRules
 from longhaul_trainer.gateway.exchange import (
@@ -104,6 +104,27 @@ class Judge:
             id="theirs", created=0, model="gpt", choices=(Choice(text="good"),), usage=usage
         )
         return UpstreamAnswer(reply=reply, cost_usd=0.25)
+
+
+class ReadingRenderer(TextChatRenderer):
+    """Notes which tools a reply is read with, for its program and to go on from it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[list[str]] = []
+        self.went_on: list[list[str]] = []
+
+    def reader(
+        self, *, tools: Sequence[Tool] = (), salt: str = "", after_result: bool = False
+    ) -> ByteReplyReader:
+        self.read.append([tool.name for tool in tools])
+        return super().reader(tools=tools, salt=salt, after_result=after_result)
+
+    def added(
+        self, call: Call, messages: Sequence[Message], *, tools: Sequence[Tool] = ()
+    ) -> tuple[int, ...] | None:
+        self.went_on.append([tool.name for tool in tools])
+        return super().added(call, messages, tools=tools)
 
 
 class LetPolicy(StreamingScriptedPolicy):
@@ -1116,3 +1137,41 @@ def test_512_calls_in_flight_of_32_episodes_all_get_their_own_reply(stage: Stage
         assert sorted(answers) == sorted([f"reply {n}" for n in range(16)] * 32)
 
     stage.played(program)
+
+
+def test_a_tool_that_a_result_tells_of_is_called_in_the_same_row(stage: Stage) -> None:
+    """Claude Code's client searches its deferred tools."""
+    schema = {"input_schema": {"type": "object"}}
+    offered = {"name": "search", **schema}
+    deferred = [{"name": name, "defer_loading": True, **schema} for name in ("clock", "map")]
+    call = '<call>{"name": "%s", "arguments": {}}</call>'
+    policy = StreamingScriptedPolicy([call % "search", call % "clock", "Noon."])
+    renderer, judge = ReadingRenderer(), Judge()
+    responder = replace(responder_of(policy, max_reply_tokens=200), renderer=renderer)
+
+    async def program(one: Played) -> None:
+        sent: list[object] = [{"role": "user", "content": "When?"}]
+        body = {"model": "auto", "max_tokens": 200, "messages": sent}
+        result = [{"type": "tool_reference", "tool_name": "clock"}]
+        for tools, content in (([], result), (deferred[:1], "12:00"), (deferred, None)):
+            answer = await one.http.post("/v1/messages", json={**body, "tools": [offered, *tools]})
+            assert answer.status_code == 200, answer.text
+            said = answer.json()["content"]
+            sent.append({"role": "assistant", "content": said})
+            block = {"type": "tool_result", "tool_use_id": said[0].get("id"), "content": content}
+            sent.append({"role": "user", "content": [block]})
+        del sent[-2:]
+        hosted = {**body, "model": "judge", "tools": [offered, *deferred]}
+        assert (await one.http.post("/v1/messages", json=hosted)).status_code == 200
+
+        calls = calls_of(one.end())[:3]
+        assert [call.continuation for call in calls] == [Continuation.START] + 2 * [
+            Continuation.EXACT
+        ]
+        assert [[tool.name for tool in call.tools] for call in calls] == [["search"]] * 3
+        assert [call.tool_calls[0].name for call in calls[:2]] == ["search", "clock"]
+
+    stage.played(program, models={"policy": responder, "judge": judge})
+    assert {tuple(names) for names in renderer.read[-2:]} == {("search", "clock")}
+    assert renderer.went_on == [["search", "clock"]] * 2
+    assert [tool.name for tool in judge.requests[0].tools] == ["search", "clock"]

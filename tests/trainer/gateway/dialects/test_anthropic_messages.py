@@ -240,6 +240,113 @@ def test_what_the_client_got_is_what_it_sends_back(
     )
 
 
+SEARCH: Any = {"name": "search", "input_schema": {"type": "object"}}
+CLOCK: Any = {
+    "name": "clock",
+    "description": "Tells “now”.",
+    "input_schema": {"type": "object", "properties": {"zone": {"type": "string"}}},
+    "defer_loading": True,
+}
+PLACEHOLDER: Any = {**CLOCK, "name": "placeholder"}
+READ_CLOCK = Tool(
+    name="clock",
+    description="Tells “now”.",
+    parameters='{"type": "object", "properties": {"zone": {"type": "string"}}}',
+)
+
+
+def found(*names: str) -> list[Any]:
+    """A conversation in which a search has found tools."""
+    call: Any = {"type": "tool_use", "id": "call_a", "name": "search", "input": {}}
+    references = [{"type": "tool_reference", "tool_name": name} for name in names]
+    result = {"type": "tool_result", "tool_use_id": "call_a", "content": references}
+    return [
+        *HI,
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+    ]
+
+
+def test_a_deferred_tool_is_told_of_where_a_result_refers_to_it(
+    client: anthropic.Anthropic, gateway: ScriptedGateway
+) -> None:
+    tools = [SEARCH, CLOCK, PLACEHOLDER]
+    client.messages.create(model="text", max_tokens=9, messages=HI, tools=tools)
+    before = gateway.last
+    client.messages.create(model="text", max_tokens=9, messages=found("clock"), tools=tools)
+    after = gateway.last
+
+    assert [tool.name for tool in before.tools] == [tool.name for tool in after.tools] == ["search"]
+    assert (before.loaded_tools, after.loaded_tools) == ((), (READ_CLOCK,))
+    first, told, last = after.messages[-1].text.split("\n")
+    assert (first, last) == ("<functions>", "</functions>")
+    schema = told.removeprefix("<function>").removesuffix("</function>")
+    assert json.loads(schema) == {
+        "description": READ_CLOCK.description,
+        "name": "clock",
+        "parameters": json.loads(READ_CLOCK.parameters),
+    }
+    assert "“now”" in schema
+
+
+def test_tools_that_are_referred_to_among_texts_stand_where_they_were(
+    client: anthropic.Anthropic, gateway: ScriptedGateway
+) -> None:
+    messages = found("clock", "search")
+    content = messages[-1]["content"][0]["content"]
+    content.insert(0, {"type": "text", "text": "Found:"})
+    content.append({"type": "text", "text": "That is all."})
+    client.messages.create(model="text", max_tokens=9, messages=messages, tools=[SEARCH, CLOCK])
+
+    before, told, after = gateway.last.messages[-1].content
+    assert (before, after) == ("Found:", "That is all.")
+    assert isinstance(told, str)
+    assert [line.partition('"name": ')[2][:7] for line in told.split("\n")[1:-1]] == [
+        '"clock"',
+        '"search',
+    ]
+    assert gateway.last.loaded_tools == (READ_CLOCK,), "the other one was offered"
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        [{"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}, SEARCH],
+        [{**SEARCH, "defer_loading": True}],
+    ],
+    ids=["the vendor's server would search", "nothing else is offered"],
+)
+def test_deferred_tools_that_no_client_can_load_are_offered_at_once(
+    client: anthropic.Anthropic, gateway: ScriptedGateway, tools: list[Any]
+) -> None:
+    client.messages.create(model="text", max_tokens=9, messages=HI, tools=[CLOCK, *tools])
+
+    assert [tool.name for tool in gateway.last.tools] == ["clock", "search"]
+    assert gateway.last.loaded_tools == ()
+
+
+def test_a_tool_that_is_demanded_may_be_a_loaded_one(
+    client: anthropic.Anthropic, gateway: ScriptedGateway
+) -> None:
+    demanded: Any = {"type": "tool", "name": "clock"}
+    asked: dict[str, Any] = {"model": "text", "max_tokens": 9, "tools": [SEARCH, CLOCK]}
+    client.messages.create(messages=found("clock"), tool_choice=demanded, **asked)
+
+    assert gateway.last.altered == {"tool_choice": {"name": "clock"}}
+    with pytest.raises(anthropic.BadRequestError, match=r"tool_choice\.name is 'clock'"):
+        client.messages.create(messages=HI, tool_choice=demanded, **asked)
+    client.messages.create(messages=found("clock"), tool_choice={"type": "none"}, **asked)
+    assert (gateway.last.tools, gateway.last.loaded_tools) == ((), ())
+
+
+def test_a_reference_to_no_tool_is_refused(client: anthropic.Anthropic) -> None:
+    place = r"messages\[2\]\.content\[0\]\.content\[0\]\.tool_name is 'clock'"
+    with pytest.raises(anthropic.BadRequestError, match=place):
+        client.messages.create(
+            model="text", max_tokens=9, messages=found("clock"), tools=[SEARCH, PLACEHOLDER]
+        )
+
+
 def test_tokens_are_counted_of_the_same_prompt(
     client: anthropic.Anthropic, gateway: ScriptedGateway
 ) -> None:

@@ -17,7 +17,7 @@ from array import array
 from bisect import insort
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from hashlib import blake2b
 from itertools import zip_longest
@@ -50,6 +50,14 @@ class ChatPrompt:
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
+    """That the prompt begins with."""
+    loaded_tools: tuple[Tool, ...] = ()
+    """That its messages tell of."""
+
+    @property
+    def callable_tools(self) -> tuple[Tool, ...]:
+        """What the reply may ask for."""
+        return (*self.tools, *self.loaded_tools)
 
 
 class Rewrite(StrEnum):
@@ -252,7 +260,7 @@ class ConversationTree:
         """The same prompt, of the instances of messages and tools that all calls share."""
         pairs = zip_longest(prompt.messages, self._way(prompt).shared)
         messages = [shared or self._known(message)[0] for message, shared in pairs]
-        return ChatPrompt(tuple(messages), self._known_tools(prompt.tools)[0])
+        return replace(prompt, messages=tuple(messages), tools=self._known_tools(prompt.tools)[0])
 
     def end(self, turn: Turn, call: KeptCall, *, reply: Message) -> None:
         """The call has its reply: prompts may go on from it.
@@ -443,7 +451,7 @@ class ConversationTree:
         return self._numbers.get(_tools_meaning(tools)) if known is None else known[1]
 
     def _defaults_of(self, prompt: ChatPrompt) -> "_Defaults":
-        tools = prompt.tools
+        tools = prompt.callable_tools
         known = self._defaults.get(tools)
         if known is None:
             known = self._defaults[tools] = _defaults_of(tools)

@@ -66,7 +66,10 @@ async def prompt_of(turn: Turn, renderer: Renderer, *, tree: ConversationTree) -
     tokens = None
     if turn.base is not None:
         new = partial(
-            renderer.added, turn.base.without_prompt(), turn.new_messages, tools=prompt.tools
+            renderer.added,
+            turn.base.without_prompt(),
+            turn.new_messages,
+            tools=prompt.callable_tools,
         )
         added = await _inline_or_not(new, num_characters=_length(turn.new_messages))
         if added is None:
@@ -126,7 +129,7 @@ def read_reply(
         return ReadReply(text=completion.text, tool_calls=completion.tool_calls)
     with attributed_to(RendererFailure, "renderer.reader"):
         reader = renderer.reader(
-            tools=prompt.tools,
+            tools=prompt.callable_tools,
             salt=str(sampling.seed),
             after_result=prompt.messages[-1].role == "tool",
         )

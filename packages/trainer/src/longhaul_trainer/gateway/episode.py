@@ -622,7 +622,7 @@ class OpenEpisode:
                 TextReader(renderer.decode)
                 if isinstance(prompt, tuple)
                 else renderer.reader(
-                    tools=request.tools,
+                    tools=(*request.tools, *request.loaded_tools),
                     salt=f"{step}/{choice}",
                     after_result=request.messages[-1].role == "tool",
                 ),
@@ -685,6 +685,9 @@ class OpenEpisode:
     ) -> _Answered:
         """The reply of somebody else's model."""
         own = self._is_policy(model) and credit.train
+        # A hosted model may call what it is offered, and nothing that its messages tell of.
+        tools = (*request.tools, *request.loaded_tools)
+        request = replace(request, tools=tools, loaded_tools=())
         prompt = ChatPrompt(request.messages, request.tools)
         step, acts = self._step(request, prompt, credit, None, own=own)
         began = time.perf_counter()
@@ -910,7 +913,7 @@ def _chat_renderer(model: Responder) -> ChatRenderer:
 async def _prompt(request: ChatRequest, renderer: ChatRenderer) -> ChatPrompt | tuple[int, ...]:
     raw = request.raw_prompt
     if raw is None:
-        return ChatPrompt(request.messages, request.tools)
+        return ChatPrompt(request.messages, request.tools, request.loaded_tools)
     if isinstance(raw, tuple):
         _require_known(raw, renderer)
         _require_no_pictures(raw, renderer)

@@ -113,6 +113,8 @@ class ChatRequest:
     raw_prompt: str | tuple[int, ...] | None = None
     """Of the completions dialect: text or tokens that no chat template goes round."""
     tools: tuple[Tool, ...] = ()
+    loaded_tools: tuple[Tool, ...] = ()
+    """That messages tell of: the reply may ask for them too."""
     num_choices: int = 1
     max_tokens: int | None = None
     """None: as long as the run allows."""

@@ -4,6 +4,7 @@ import base64
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
 
 import msgspec
@@ -76,6 +77,8 @@ _ERRORS: Mapping[ErrorKind, str] = {
     "upstream": "api_error",
     "internal": "api_error",
 }
+_SERVERS_SEARCH = "tool_search_tool_"
+"""How the names of Anthropic's own tools begin that look among deferred ones."""
 _MALFORMED = "INVALID_JSON"
 """Key under which Anthropic's own guide sends back arguments that were no JSON object."""
 _BILLING = "x-anthropic-billing-header"
@@ -141,15 +144,18 @@ class AnthropicMessages:
     def _read(self, fields: Fields, *, max_tokens: int | None) -> MessagesRequest:
         fields.refuse(_REFUSED)
         fields.leave_out_others({*_KNOWN, *_REFUSED})
-        tools, altered = _chosen_tools(fields, _read_tools(fields))
+        toolbox = _Toolbox.of(fields)
+        messages = (*_system(fields), *_messages(fields, toolbox))
+        tools, loaded, altered = _chosen_tools(fields, toolbox)
         altered |= _constraint(fields)
         top_k = fields.integer("top_k", at_least=0, at_most=LARGEST)
         if top_k:
             altered["top_k"] = top_k
         return MessagesRequest(
             model=fields.needed_text("model"),
-            messages=(*_system(fields), *_messages(fields)),
+            messages=messages,
             tools=tools,
+            loaded_tools=loaded,
             max_tokens=max_tokens,
             temperature=fields.number("temperature", at_least=0, at_most=1),
             top_p=fields.number("top_p", at_least=1e-6, at_most=1),
@@ -327,48 +333,88 @@ def _wants_thoughts(body: Fields) -> bool:
     return thinking.get("type") != "disabled" and thinking.get("display") != "omitted"
 
 
-def _read_tools(body: Fields) -> tuple[Tool, ...]:
-    found: list[Tool] = []
-    for tool in body.objects("tools"):
-        if tool.get("type") not in (None, "custom"):
-            body.leave_out(f"tools.{tool.needed_text('type')}")
-            continue
-        schema = tool.needed_inner("input_schema")
-        found.append(
-            Tool(
+@dataclass(slots=True, kw_only=True)
+class _Toolbox:
+    """The tools of a request: those that its prompt begins with, and those that are deferred.
+
+    The model learns of a deferred tool where a tool's result refers to it, as of Anthropic's own
+    server, so that the conversation's first tokens stay.
+    """
+
+    offered: tuple[Tool, ...]
+    deferred: tuple[Tool, ...]
+    loaded: list[Tool]
+    """Of the deferred ones, those that a result has referred to."""
+
+    @classmethod
+    def of(cls, body: Fields) -> "_Toolbox":
+        """Read what a body offers, before its messages are read."""
+        found: list[tuple[Tool, bool]] = []
+        are_searched_by_server = False
+        for tool in body.objects("tools"):
+            if tool.get("type") not in (None, "custom"):
+                kind = tool.needed_text("type")
+                body.leave_out(f"tools.{kind}")
+                are_searched_by_server |= kind.startswith(_SERVERS_SEARCH)
+                continue
+            schema = tool.needed_inner("input_schema")
+            read = Tool(
                 name=tool.needed_text("name"),
                 description=tool.text("description") or "",
                 parameters=json_text(schema.values, schema.here),
             )
+            found.append((read, tool.flag("defer_loading") or False))
+        if are_searched_by_server or all(is_deferred for _, is_deferred in found):
+            # Nobody here searches them, so the model sees them all.
+            found = [(tool, False) for tool, _ in found]
+        return cls(
+            offered=tuple(tool for tool, is_deferred in found if not is_deferred),
+            deferred=tuple(tool for tool, is_deferred in found if is_deferred),
+            loaded=[],
         )
-    return tuple(found)
+
+    def told_of(self, name: str, *, place: str) -> str:
+        """A tool as the model reads it in a tool's result.
+
+        Raises:
+            ApiError: There is none of this name.
+        """
+        all_tools = (*self.offered, *self.deferred)
+        tool = next((tool for tool in all_tools if tool.name == name), None)
+        if tool is None:
+            raise refusal(place, name, "the name of one of the tools")
+        if tool not in (*self.offered, *self.loaded):
+            self.loaded.append(tool)
+        written = {"description": tool.description, "name": name}
+        return f'{json_text(written, place)[:-1]}, "parameters": {tool.parameters}}}'
 
 
 def _chosen_tools(
-    body: Fields, tools: tuple[Tool, ...]
-) -> tuple[tuple[Tool, ...], dict[str, object]]:
-    """Tools that are offered, and what is demanded beyond that; see `openai_tools`."""
+    body: Fields, toolbox: _Toolbox
+) -> tuple[tuple[Tool, ...], tuple[Tool, ...], dict[str, object]]:
+    """Tools that are offered, those that are loaded, and what is demanded; see `openai_tools`."""
+    tools, loaded = toolbox.offered, tuple(toolbox.loaded)
     choice = body.inner("tool_choice")
     if choice is None:
-        return tools, {}
+        return tools, loaded, {}
     kind = choice.choice("type", ("auto", "any", "tool", "none"))
     altered: dict[str, object] = {}
     if tools and choice.flag("disable_parallel_tool_use"):
         altered["parallel_tool_calls"] = False
     if kind == "none":
-        return (), {}
+        return (), (), {}
     if kind in ("any", "tool") and not tools:
         raise refusal(choice.place("type"), kind, f"{kind!r} together with tools")
     if kind == "any":
         altered["tool_choice"] = "required"
     if kind == "tool":
         name = choice.needed_text("name")
-        if name not in {tool.name for tool in tools}:
+        if name not in {tool.name for tool in (*tools, *loaded)}:
             raise refusal(choice.place("name"), name, "the name of one of the tools")
         altered["tool_choice"] = {"name": name}
     if kind is None:
         raise refusal(choice.place("type"), None, "'auto', 'any', 'tool' or 'none'")
-    return tools, altered
+    return tools, loaded, altered
 
 
 def _constraint(body: Fields) -> dict[str, object]:
@@ -398,12 +444,12 @@ def _texts(holder: Fields, name: str) -> list[str]:
     return found
 
 
-def _messages(body: Fields) -> list[Message]:
+def _messages(body: Fields, toolbox: _Toolbox) -> list[Message]:
     found: list[Message] = []
     for message in body.objects("messages"):
         match message.choice("role", ("user", "assistant", "system")):
             case "user":
-                found += _of_user(message)
+                found += _of_user(message, toolbox)
             case "assistant":
                 found.append(_of_assistant(message))
             case "system":
@@ -424,7 +470,7 @@ def _messages(body: Fields) -> list[Message]:
     return found
 
 
-def _of_user(message: Fields) -> list[Message]:
+def _of_user(message: Fields, toolbox: _Toolbox) -> list[Message]:
     """A user's message, with each tool's result as a message of its own."""
     if not isinstance(message.get("content"), list):
         return [Message(role="user", content=message.text("content") or "")]
@@ -440,7 +486,7 @@ def _of_user(message: Fields) -> list[Message]:
         found.append(
             Message(
                 role="tool",
-                content=content_of(_blocks(block)),
+                content=content_of(_blocks(block, toolbox)),
                 tool_call_id=block.needed_text("tool_use_id"),
             )
         )
@@ -449,12 +495,25 @@ def _of_user(message: Fields) -> list[Message]:
     return found
 
 
-def _blocks(holder: Fields) -> list[Part]:
-    """The field `content` of a block that holds others."""
+def _blocks(holder: Fields, toolbox: _Toolbox) -> list[Part]:
+    """What a tool's result holds."""
     value = holder.get("content")
     if isinstance(value, str):
         return [value]
-    return [part for block in holder.objects("content") for part in _read_block(block)]
+    found: list[Part] = []
+    for is_reference, blocks in groupby(
+        holder.objects("content"), key=lambda block: block.get("type") == "tool_reference"
+    ):
+        if is_reference:
+            told = [
+                toolbox.told_of(block.needed_text("tool_name"), place=block.place("tool_name"))
+                for block in blocks
+            ]
+            lines = [f"<function>{tool}</function>" for tool in told]
+            found.append("\n".join(["<functions>", *lines, "</functions>"]))
+        else:
+            found += [part for block in blocks for part in _read_block(block)]
+    return found
 
 
 def _read_block(block: Fields) -> Sequence[Part]:
