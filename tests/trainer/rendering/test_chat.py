@@ -118,6 +118,22 @@ def test_messages_that_a_template_refuses_are_an_error_that_says_why() -> None:
         renderer_like("llama-3").render_chat((*ASKED, two, tool_result("x")), tools=(MOVE,))
 
 
+def test_a_later_system_message_is_refused_by_the_words_that_claude_code_looks_for() -> None:
+    strict = (
+        "{%- for message in messages[1:] if message.role == 'system' -%}"
+        "{{ raise_exception('System message must be at the beginning.') }}{%- endfor -%}"
+    )
+    tokenizer = tokenizer_like("qwen2.5")
+    renderer = ChatTemplateRenderer(tokenizer, template=f"{strict}{tokenizer.chat_template}")
+    later = Message(role="system", content="It is dark.")
+
+    with pytest.raises(RendererFailure, match="must be at the beginning") as refused:
+        renderer.render_chat((*ASKED, later))
+    assert re.search(r"role .{0,2}system", str(refused.value))
+    assert "not supported" in str(refused.value)
+    assert renderer.render_chat(ASKED)
+
+
 def test_pictures_and_arguments_that_are_no_json_do_not_stop_a_prompt() -> None:
     called = replace(CALLED, tool_calls=(tool_call('{"where": '),))
 

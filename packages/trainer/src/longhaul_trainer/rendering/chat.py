@@ -382,6 +382,9 @@ class ChatTemplate:
     ) -> str:
         roles = ", ".join(str(message["role"]) for message in chat)
         action = f"the chat template of {self.model} refuses messages of {roles}"
+        if any(message["role"] == "system" for message in chat[1:]):
+            # By such words Claude Code sends them again, as the user's.
+            action += ", and may be one by which role 'system' is not supported after the first"
         with attributed_to(RendererFailure, action):
             return self._tokenizer.apply_chat_template(
                 chat,
