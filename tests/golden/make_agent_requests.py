@@ -8,6 +8,9 @@
 Each agent gets the variables that a run gives it, and is asked to write a file. The model is
 scripted: it calls a tool of the agent's, and is done. The file must be there in the end. Texts of
 more than 300 characters are cut, and what is of this machine alone is made up.
+
+npm installs the newest versions of Claude Code and Qwen Code on Node.js 22 or later; on Node.js 20
+it chooses an older one of Claude Code, which is recorded as well.
 """
 
 import asyncio
@@ -51,6 +54,8 @@ class Agent:
     replies: tuple[str, ...]
     """To calls that offer tools, or to all if none does; others get a title."""
     has_tools: bool = True
+    version: str = ""
+    """The only one that is recorded; any, if empty."""
 
     @property
     def program(self) -> str:
@@ -67,6 +72,7 @@ base_url='$OPENAI_BASE_URL', env_key='OPENAI_API_KEY', wire_api='responses'}}" '
 OFFLINE = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 """LiteLLM would look for prices first."""
 WRITE = "echo hello > greeting.txt"
+CLAUDE = f"claude -p '{TASK}' --allowedTools Bash"
 AGENTS = {
     "codex": Agent(
         command=CODEX.replace("MODEL", "auto"), replies=(call("exec_command", cmd=WRITE), DONE)
@@ -82,8 +88,26 @@ gemini --skip-trust --yolo -m gemini-2.5-flash -p '{TASK}'""",
         replies=(call("run_shell_command", command=WRITE, is_background=False), DONE),
     ),
     "claude": Agent(
-        command=f"claude -p '{TASK}' --allowedTools Bash",
+        command=CLAUDE, replies=(call("Bash", command=WRITE, description="Greets"), DONE)
+    ),
+    "claude, as npm chooses it on Node.js 20": Agent(
+        command=CLAUDE,
         replies=(call("Bash", command=WRITE, description="Greets"), DONE),
+        version="2.1.197",
+    ),
+    "claude, with all its tools": Agent(
+        command=f"""\
+export IS_SANDBOX=1
+claude -p '{TASK}' --dangerously-skip-permissions""",
+        replies=(
+            call("Write", file_path="greeting.txt", content="hallo\n"),
+            call("Read", file_path="greeting.txt"),
+            call("Edit", file_path="greeting.txt", old_string="hallo", new_string="hello"),
+            call("ToolSearch", query="select:CronList,NotebookEdit", max_results=5),
+            call("CronList"),
+            call("Bash", command="cat greeting.txt", description="Shows"),
+            DONE,
+        ),
     ),
     "qwen": Agent(
         command=f"qwen --yolo -p '{TASK}'",
@@ -209,7 +233,8 @@ def recorded(agent: Agent, *, program: str = "", folder_of_python: str = "") -> 
         """Without long texts, and without what is of this machine or this episode alone."""
         match value:
             case str():
-                text = value.replace(folder, "/home/agent").replace(os.uname().nodename, "machine")
+                text = value.replace(folder, "/home/agent").replace(os.uname().release, "6.1.0")
+                text = re.sub(rf"\b{re.escape(os.uname().nodename)}\b", "machine", text)
                 text = re.sub(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "UUID", text)
                 text = re.sub(r"\b[0-9a-f]{64}\b", "HASH", text)
                 more = len(text) - KEPT_CHARACTERS
@@ -251,7 +276,11 @@ def main(names: list[str]) -> None:
     if FILE.exists():
         known = json.loads(gzip.decompress(FILE.read_bytes()))
     for name in names or AGENTS:
-        known[name] = {"version": version_of(AGENTS[name]), **recorded(AGENTS[name])}
+        version = version_of(AGENTS[name])
+        if version == (AGENTS[name].version or version):
+            known[name] = {"version": version, **recorded(AGENTS[name])}
+        else:
+            sys.stderr.write(f"{name}: not recorded anew, since {version} is installed\n")
     FILE.write_bytes(gzip.compress(json.dumps(known, ensure_ascii=False).encode(), mtime=0))
 
 

@@ -2,6 +2,7 @@
 
     uv venv FOLDER/langchain; uv pip install --python FOLDER/langchain/bin/python langgraph …
     git clone https://github.com/microsoft/agent-lightning FOLDER/agentlightning/agent-lightning
+    uv pip install --python FOLDER/agentlightning/bin/python "mcp<2" …
     uv run python tests/golden/make_framework_requests.py FOLDER [AGENT …]
 
 Each of `framework_agents.py` is played as `make_agent_requests.py` plays command-line agents, by

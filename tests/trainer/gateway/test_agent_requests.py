@@ -21,6 +21,8 @@ CALLS = {
     "codex, as GPT-5.5": '"type":"custom_tool_call","status":"completed"',
     "gemini": '"functionCall":',
     "claude": '"type":"tool_use"',
+    "claude, as npm chooses it on Node.js 20": '"type":"tool_use"',
+    "claude, with all its tools": '"type":"tool_use"',
     "qwen": '"tool_calls":[',
     "opencode": '"tool_calls":[',
     "mini-swe-agent": '"tool_calls":[',

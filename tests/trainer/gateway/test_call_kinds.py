@@ -18,6 +18,7 @@ from longhaul_trainer.gateway.episode import CallRules
 
 GOLDEN = Path(__file__).parents[2] / "golden/agent_requests.json.gz"
 RECORDED: dict[str, Any] = json.loads(gzip.decompress(GOLDEN.read_bytes()))
+CLAUDE = "claude, as npm chooses it on Node.js 20"
 TITLES = CallKind(tools=False, train=False, agent="titles")
 
 
@@ -34,7 +35,7 @@ def calls_of(record: Trajectory) -> list[Call]:
     return [call for step in record.steps for call in step.calls]
 
 
-@pytest.mark.parametrize("agent", ["claude", "opencode"])
+@pytest.mark.parametrize("agent", [CLAUDE, "opencode"])
 @pytest.mark.parametrize(
     "kind",
     [
@@ -48,7 +49,7 @@ def test_a_title_is_no_step_and_takes_no_horizon_and_no_reward(
     stage: Stage, agent: str, kind: CallKind
 ) -> None:
     recorded = RECORDED[agent]
-    words = {"claude": "Generate", "opencode": "You are a title"}
+    words = {CLAUDE: "Generate", "opencode": "You are a title"}
     is_title = kind.system is None or kind.system.startswith(words[agent])
 
     async def program(one: Played) -> None:
