@@ -144,6 +144,13 @@ def test_the_stand_in_ends_as_the_program_did(warm: Zygote, program: str, return
     assert ended.returncode == returncode
 
 
+def test_the_bars_of_a_program_that_is_killed_leave_no_semaphore(warm: Zygote) -> None:
+    kind = "from tqdm import tqdm; print(type(tqdm.get_lock()).__name__)"
+
+    assert output(sys.executable, "-c", kind) == "TqdmDefaultWriteLock\n"
+    assert output(warm.stand_in, "-c", kind) == "RLock\n"
+
+
 def test_what_a_program_leaves_to_its_end_is_done(warm: Zygote) -> None:
     program = "import atexit; atexit.register(print, 'bye'); print('hello', end=' ')"
 

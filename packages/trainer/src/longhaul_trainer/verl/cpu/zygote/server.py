@@ -19,6 +19,7 @@ import signal
 import socket
 import struct
 import sys
+import threading
 import types
 from dataclasses import dataclass
 from types import FrameType
@@ -71,6 +72,9 @@ def main(owner: int, listener_fd: int, stand_in: str, modules: list[str]) -> Com
     with contextlib.suppress(ImportError):
         # It must find its place before a fork's environment moves; vLLM names its engine by it.
         importlib.import_module("setproctitle").getproctitle()
+    with contextlib.suppress(ImportError):
+        # A lock of its own would be a semaphore in each fork, which stays where one is killed.
+        importlib.import_module("tqdm").tqdm.set_lock(threading.RLock())
     multiprocessing.set_executable(stand_in)
     gc.collect()
     gc.freeze()  # what is loaded by now is never collected, so its pages stay shared
