@@ -1,5 +1,8 @@
 """Gymnasium environments with numbered actions, played by name."""
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import gymnasium
@@ -60,6 +63,19 @@ def test_a_pole_is_balanced_by_words_and_seen_as_it_is_drawn() -> None:
     refused, reward, *_, info = environment.step("up")
     assert (refused["picture"], reward, info["action_accepted"]) == (after["picture"], 0.0, False)
     assert refused["text"].startswith("There is no such action; there are left, right.\n")
+
+
+def test_a_machine_without_a_screen_is_no_error_of_pygame() -> None:
+    program = (
+        "import gymnasium, longhaul_envs.adapters; "
+        "gymnasium.make('picture/Discrete-v0', env='CartPole-v1').reset(seed=0)"
+    )
+    variables = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+    ended = subprocess.run(
+        (sys.executable, "-c", program), env=variables, capture_output=True, text=True, check=True
+    )
+
+    assert "XDG_RUNTIME_DIR" not in ended.stderr + ended.stdout
 
 
 def test_pictures_keep_the_contract() -> None:

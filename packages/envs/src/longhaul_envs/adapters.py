@@ -12,6 +12,7 @@ They take any environment with discrete actions that draws itself: the first as 
 (`render_mode="ansi"`), as Gymnasium's toy texts do, the second as pictures (`"rgb_array"`).
 """
 
+import os
 import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -101,6 +102,8 @@ class _Discrete(DrawnEnv[Seen], Generic[Seen]):
                     else "wrap it in an environment of your own"
                 )
             )
+        # pygame, which draws some, opens no window here, and else reports that it finds no screen.
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         self._env = self._made(seed=0)
         space = self._env.action_space
         if not isinstance(space, Discrete):
