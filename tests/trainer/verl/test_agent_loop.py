@@ -719,6 +719,26 @@ async def one_untrained_call(task: dict[str, object], endpoint: Endpoint) -> flo
     return 0.75
 
 
+def test_a_step_that_is_shown_a_mark_of_the_models_is_counted(tokenizer: Any) -> None:  # noqa: ANN401
+    def marked(environment: str) -> list[bool]:
+        world = {"id": environment, "import_modules": ["broken_environments"]}
+        run = RunConfig.model_validate(
+            RUN.model_dump(exclude_unset=True) | {"environment": world | {"isolation": "thread"}}
+        )
+
+        async def played() -> "list[AgentLoopOutput]":
+            recorder = SlowRecorder()
+            recorder.committed.set()
+            return await begin(service_of(recorder, tokenizer, run=run))
+
+        (metadata, *_) = read_metadata([row.extra_fields for row in asyncio.run(played())])
+        assert metadata.episode is not None
+        return [step.spells_mark for step in metadata.episode.steps]
+
+    assert marked("broken/Spelling-v0") == [True, True]
+    assert marked("broken/Sound-v0") == [False, False]
+
+
 @pytest.mark.parametrize("phase", ["validation", "test"])
 def test_an_episode_of_a_panel_counts_though_no_call_of_it_is_trained(
     tokenizer: Any,  # noqa: ANN401
