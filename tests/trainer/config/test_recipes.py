@@ -143,6 +143,15 @@ def test_scalinginter_is_grpo_with_another_horizon_schedule_and_nothing_else() -
     }
 
 
+def test_sokoban_as_text_is_sokoban_as_a_picture_but_for_what_is_shown() -> None:
+    text, picture = (
+        dotted(tomllib.loads((CONFIGS / "environments" / f"{name}.toml").read_text("utf-8")))
+        for name in ("sokoban", "sokoban-vision")
+    )
+
+    assert picture == text | {"environment.options.observation": "image"}
+
+
 def laid_over(environment: Path, *overrides: str, machine: Path = MACHINES[0]) -> RunConfig:
     recipe = CONFIGS / "recipes" / f"{RECIPE_OF[environment.stem]}.toml"
     return load_config(recipe, overrides, layers=[environment, machine])
