@@ -11,9 +11,13 @@ from typing import Any, cast
 
 import pytest
 
+from core.gym.test_process import youngest
+from fakes import make_task
 from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.memory import PromptTemplate
+from longhaul_core.policy import NoTokens
+from longhaul_core.rollout import Responder
 from longhaul_core.tasks import (
     DifficultyState,
     DifficultyStream,
@@ -21,7 +25,7 @@ from longhaul_core.tasks import (
     Panel,
     ShuffledState,
 )
-from longhaul_core.types import GroupOutcome, Split, Task
+from longhaul_core.types import GroupOutcome, Split, Task, Tool
 from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.config import RunConfig, load_default_config
 from longhaul_trainer.description_check import problems_of
@@ -34,6 +38,7 @@ from longhaul_trainer.environments import (
     task_panel,
     task_stream,
 )
+from longhaul_trainer.players import EnvironmentPlayer, NoReplies
 
 RECORDED = json.loads((Path(__file__).parents[1] / "golden" / "task_order.json").read_text("utf-8"))
 """Tasks, stream state and panel of four runs, recorded before environments could be mixed."""
@@ -145,6 +150,28 @@ def test_an_environment_is_made_as_the_run_says(isolation: str) -> None:
     assert asyncio.run(play()) == ("one: 5", True)  # solved at target = 1, the option given
 
 
+@pytest.mark.parametrize(("most", "num_processes"), [(None, 1), (1, 3)])
+def test_a_run_says_how_many_episodes_share_a_process(most: int | None, num_processes: int) -> None:
+    shared = COUNTING | {"id": "fakes/SharedCounting-v0", "num_workers": 3}
+    run = run_with(environment=shared | {"episodes_per_process": most})
+    task = replace(make_task(), environment="fakes/SharedCounting-v0")
+
+    async def processes() -> int:
+        others = {*youngest(os.getpid())}
+        environments = RunEnvironments(run)
+        opened = [environments(task) for _ in range(3)]
+        for environment in opened:
+            await environment.open()
+        try:
+            return len({*youngest(os.getpid())} - others)
+        finally:
+            for environment in opened:
+                await environment.close()
+            await environments.close()
+
+    assert asyncio.run(processes()) == num_processes
+
+
 def test_the_agent_loops_of_a_run_have_its_environments_together() -> None:
     run = run_with(environment=COUNTING | {"num_workers": 5})
     tasks = task_panel(run, Split.VALIDATION).tasks
@@ -210,6 +237,24 @@ def test_tools_are_described_in_words_unless_the_chat_template_lists_them() -> N
     assert template("tags").system == "You work.\nTools: look"
     assert template("tool_call").system == "You work."
     assert template("tool_call").instruction == "Next? Call one of the tools."
+
+
+@pytest.mark.parametrize(("action_format", "is_given"), [("tags", False), ("tool_call", True)])
+def test_an_agent_has_the_environments_tools_where_its_actions_are_calls(
+    action_format: str, is_given: bool
+) -> None:
+    run = run_with(actions={"format": action_format})
+    (entry,) = run.played_environments
+    look = Tool(name="look")
+    nobody = Responder(policy=NoReplies(), renderer=NoTokens())
+    player = EnvironmentPlayer(
+        run,
+        responders={entry.prompt.reply_prefix: nobody},
+        descriptions={entry.id: replace(source_of(entry).describe(), tools=(look,))},
+        agent_loop=AgentLoop(),
+    )
+
+    assert player.agent(entry.id, "train").tools == ((look,) if is_given else ())
 
 
 def test_a_prefix_replaces_the_request_for_a_form() -> None:
