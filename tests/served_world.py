@@ -8,6 +8,7 @@ that the option `log` names: one file an episode, one line an action.
 import hashlib
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,7 +28,7 @@ HELD: list[bytearray] = []
 
 
 class Chain(gymnasium.Env[str, str]):
-    """Say anything; `hang`, `crash`, `exit`, `grow`, `slow` and `raise` do what they say.
+    """Say anything; `hang`, `crash`, `exit`, `grow`, `slow`, `print` and `raise` do what they say.
 
     `boast` and `end twice` bring what no step may.
     """
@@ -174,6 +175,8 @@ def misbehave(action: str) -> None:
             raise SystemExit(3)
         case "raise":
             raise RuntimeError("as it was asked to")
+        case "print":
+            sys.stdout.write("noise\n" * 100_000)
         case "grow":
             HELD.append(bytearray(os.urandom(1)) * (450 * 2**20))
         case _:

@@ -11,6 +11,7 @@ import pytest
 
 from environment_server import TOKEN, RunningServer, client_of, running_server
 from longhaul_core.errors import ConfigError
+from longhaul_core.gym.output import MAX_CHARACTERS_OF_A_CALL
 from longhaul_envs.server.openapi import PATHS, document
 from longhaul_envs.server.protocol import MAX_BODY_BYTES
 from longhaul_envs.server.settings import ServerSettings
@@ -124,6 +125,17 @@ def test_an_episode_that_fails_is_gone_with_its_cause_and_no_traceback(
         "detail": "environment.step: RuntimeError: as it was asked to",
     }
     assert 'raise RuntimeError("as it was asked to")' in server.log.read_text()
+
+
+def test_an_episode_that_prints_fills_no_log(
+    server: RunningServer, client: httpx.Client, session: str
+) -> None:
+    before = len(server.log.read_text())
+    client.post(f"/v1/sessions/{session}/step", json={"number": 1, "action": "print"})
+    printed = server.log.read_text()[before:]
+
+    assert "the rest that this call prints is left out" in printed
+    assert len(printed) < 2 * MAX_CHARACTERS_OF_A_CALL
 
 
 def test_a_hanging_step_is_gone_with_a_timeout(client: httpx.Client) -> None:

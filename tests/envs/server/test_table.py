@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import httpx
 import msgspec
 import pytest
 from starlette.types import Message, Scope
@@ -323,6 +324,30 @@ async def test_a_client_waits_for_a_place_in_the_order_of_asking() -> None:
         assert not waiting[1].done()
         here.table.close(second, owner=ME)
         assert await waiting[1] not in (first, second)
+
+
+@in_event_loop
+async def test_a_client_waits_for_a_place_over_http_too() -> None:
+    async with room(sessions_per_worker=1) as here:
+        first = here.table.create(CHAIN, owner=ME)
+        app = create_app(here.table, ServerSettings(), Metrics())
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            asyncio.get_running_loop().call_later(0.5, lambda: here.table.close(first, owner=ME))
+            created = await client.post("/v1/sessions", json={"environment": CHAIN})
+
+        assert created.status_code == 201
+        assert here.table.num_sessions == 1
+
+
+@in_event_loop
+async def test_a_client_of_a_dialect_waits_for_a_place_too() -> None:
+    async with room(sessions_per_worker=1) as here:
+        first = here.table.create(CHAIN, owner=ME)
+        asyncio.get_running_loop().call_later(0.1, lambda: here.table.close(first, owner=ME))
+        seat = Seat(here.table, here.table.served[CHAIN], dialect="agentgym")
+        await seat.reset(a_task())
+        seat.leave()
 
 
 @in_event_loop
