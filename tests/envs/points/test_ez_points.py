@@ -98,6 +98,7 @@ def test_by_verl_agents_scoring_nothing_costs_and_what_is_refused_is_not_written
     game.reset(options={"task_id": "2S-10H"})
     assert game.step("=")[1:3] == (0, True)
     game.reset(options={"task_id": "2S-10H"})
+    assert "_" not in game.step("7")[0]
     for unit in "++++++":
         game.step(unit)
     for unit in ("=", "2", "="):  # its worker plays on, and no formula is evaluated any more
