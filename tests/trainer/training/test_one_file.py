@@ -61,7 +61,7 @@ longhaul_trainer.losses.__path__.append(sys.argv[1] + "/losses")
 
 import numpy as np
 from longhaul_core.advantages.estimators import Group
-from longhaul_trainer.config.load import parse_config
+from longhaul_trainer.config.load import parse_config, read_text
 from longhaul_trainer.config.reference import reference_markdown
 from longhaul_trainer.training.estimators import estimate
 
@@ -84,8 +84,8 @@ group = Group(name="a", step_rewards=rewards, anchor_states=[], final_states=[],
 [credits] = estimate([group], run.algorithm)
 print([credit.advantages for credit in credits])
 print(run.loss.clip_high, run.loss.temper, run.loss.clip_low, run.loss.dual_clip)
-others = parse_config(FILE.replace('"shared"', '"grpo"').replace('"one_sided"', '"ppo"'))
-print(*others.all_remarks(), sep="\\n")
+others = read_text(FILE.replace('"shared"', '"grpo"').replace('"one_sided"', '"ppo"'))
+print(*others.remarks, sep="\\n")
 print("".join(line for line in reference_markdown().splitlines() if "shared`" in line))
 print(sorted({"torch", "verl"} & set(sys.modules)))
 

@@ -309,6 +309,7 @@ def test_replies_pause_before_engines_on_a_shared_card_sleep(
     ("stage", "kept", "told"),
     [
         pytest.param("episodes", 2, ["pause", "sleep", "save"], id="engines write replies"),
+        pytest.param("validation", 2, ["pause", "sleep", "save"], id="after the weight sync"),
         pytest.param("log-probabilities", 2, ["save"], id="engines sleep already"),
         pytest.param("update", None, [], id="weights change"),
     ],

@@ -57,6 +57,13 @@ def short_stages() -> RunConfig:
     )
 
 
+def hasty() -> RunConfig:
+    """A run that waits no longer than a moment for the end of a training step."""
+    config = short_stages()
+    checkpoint = config.checkpoint.model_copy(update={"grace_seconds": 0.05})
+    return config.model_copy(update={"checkpoint": checkpoint})
+
+
 def silent_seconds(engine: Engine) -> float:
     with Session(engine) as session:
         return liveness(session, run_id="run", now=time.time()).silent_seconds
@@ -133,16 +140,27 @@ def test_a_signal_while_weights_change_lets_the_training_step_end(tmp_path: Path
             stages.begin_step(2)
 
 
+def test_a_training_step_that_ended_in_time_after_a_signal_is_kept_in_peace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_module, "REDRAW_SECONDS", 0.02)
+    stages = StageClock()
+    with RunProgress(stages, config=hasty(), log_folder=tmp_path) as progress:
+        stages.begin_update(1)
+        signal.raise_signal(signal.SIGTERM)
+        stages.finished(training_step=1, metrics=METRICS)
+        progress.hold_signals()
+        deadline = progress._ends_at
+        wait_for(lambda: progress._ends_at != deadline)  # the watch saw it, and let it pass
+        signal.raise_signal(signal.SIGHUP)
+
+
 def test_a_training_step_that_does_not_end_in_time_after_a_signal_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress_module, "REDRAW_SECONDS", 0.02)
-    config = short_stages()
-    hasty = config.model_copy(
-        update={"checkpoint": config.checkpoint.model_copy(update={"grace_seconds": 0.05})}
-    )
     stages = StageClock()
-    with RunProgress(stages, config=hasty, log_folder=tmp_path) as progress:
+    with RunProgress(stages, config=hasty(), log_folder=tmp_path) as progress:
         stages.begin_update(1)
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):

@@ -320,31 +320,6 @@ def test_the_default_run_resolves_to_a_complete_configuration(device: str) -> No
     )
 
 
-@pytest.mark.parametrize(
-    "sections",
-    [
-        {"critic": {"learning_rate": 0.1, "warmup_training_steps": 2}},
-        {"model": {"lora_alpha": 16}},
-        {"engine": {"weight_transfer": "nccl"}},
-        {"sampling": {"max_refills": 5}},
-        {"optimizer": {"max_row_tokens": 300}},
-        {"memory": {"summarize_every": 3}},
-        {"loss": {"options": {"bound": 1.5}}},
-    ],
-    ids=lambda sections: next(iter(sections)),
-)
-def test_what_a_remark_is_made_of_changes_nothing(sections: dict[str, object]) -> None:
-    plain, run = small_run(), small_run(**sections)
-    assert list(run.all_remarks())
-
-    ours, theirs = settings_of(run, device="gpu"), settings_of(plain, device="gpu")
-
-    adapter = "actor_rollout_ref.model.lora_alpha"  # which verl reads with a rank
-    OmegaConf.update(ours, adapter, OmegaConf.select(theirs, adapter))
-    assert ours == theirs
-    assert [run.policy_version(step) for step in range(4)] == [0, 1, 2, 3]
-
-
 def test_what_a_run_says_reaches_verl_under_its_name() -> None:
     run = small_run(
         seed=11,

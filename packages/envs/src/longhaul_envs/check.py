@@ -157,6 +157,7 @@ _CHECKS: tuple[Callable[[Subject], Iterator[str]], ...] = (
     episodes.nonsense_is_handled,
     episodes.expert_solves,
     rewards.mistakes_pay_less,
+    episodes.pictures_are_as_described,
     episodes.pictures_show_the_state,
     episodes.close_frees_everything,
     anchors.anchors_name_the_state,

@@ -52,7 +52,7 @@ class Intent:
     """The `[algorithm]` section as it is, and `PAIR_SETTINGS` where pairs are compared; a setting
     that it lacks is a `StoreError`."""
     critic_warmup: int
-    """Training steps at the beginning in which the critic alone learns, where there is one."""
+    """Training steps at the beginning in which the critic alone learns."""
     reads_every_row: bool
     """Rows without an advantage go through the loss too, for its divergence or entropy."""
     dynamic_sampling: bool
@@ -127,11 +127,11 @@ class Intent:
 
     def trains_policy(self, training_step: int) -> bool:
         """Whether the policy learns in a training step, and not the critic alone."""
-        return training_step > self._warmup
+        return training_step > self.critic_warmup
 
     def policy_version(self, training_step: int) -> int:
         """Optimizer steps of the policy that are done when a training step begins."""
-        return max(0, training_step - 1 - self._warmup) * self.optimizer_steps
+        return max(0, training_step - 1 - self.critic_warmup) * self.optimizer_steps
 
     @property
     def reads_final_anchors(self) -> bool:
@@ -147,10 +147,6 @@ class Intent:
     def needs_greedy_episode(self) -> bool:
         """Whether a group is compared with a greedy episode of its task."""
         return self._definition is not None and self._definition.needs_greedy_episode
-
-    @property
-    def _warmup(self) -> int:
-        return self.critic_warmup if self.has_critic else 0
 
     @property
     def _definition(self) -> Definition | None:

@@ -14,7 +14,11 @@ from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split, Task
 from longhaul_envs.cards.deck import RANKS, Card, draw_card, draw_suit
-from longhaul_envs.cards.observing import refuse_unknown_observation, refuse_unknown_scoring
+from longhaul_envs.cards.observing import (
+    TABLE_PIXELS,
+    refuse_unknown_observation,
+    refuse_unknown_scoring,
+)
 from longhaul_envs.packaged import PackagedOptions, PackagedSource
 from longhaul_envs.task_lists import shared_out, stable_seed
 
@@ -129,5 +133,6 @@ source = PackagedSource(
         prompt=_prompt(options),
         actions="`hit` or `stand`",
         shows_pictures=options.observation == "image",
+        picture_pixels=TABLE_PIXELS[2],
     ),
 )

@@ -2,7 +2,10 @@
 
 from longhaul_core.errors import ConfigError
 
-__all__ = ["refuse_unknown_observation", "refuse_unknown_scoring"]
+__all__ = ["TABLE_PIXELS", "refuse_unknown_observation", "refuse_unknown_scoring"]
+
+TABLE_PIXELS = {1: 422 * 220, 2: 422 * 388}
+"""Of a picture of the table, by its rows of cards, with the line below them."""
 
 _SCORINGS = ("rl4vlm", "verl-agent")
 

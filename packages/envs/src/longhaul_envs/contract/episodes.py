@@ -1,9 +1,11 @@
 """Rules of episodes: what repeats, what is accepted, how one ends, and what it draws."""
 
 from collections.abc import Iterator
+from io import BytesIO
 from random import Random
 
 import numpy as np
+from PIL import Image
 
 from longhaul_core.types import Task
 from longhaul_envs.contract.elsewhere import held_by_rounds, played_elsewhere
@@ -16,6 +18,7 @@ __all__ = [
     "close_frees_everything",
     "expert_solves",
     "nonsense_is_handled",
+    "pictures_are_as_described",
     "pictures_show_the_state",
     "same_episode_beside_another",
     "same_episode_in_another_process",
@@ -175,6 +178,21 @@ def expert_solves(subject: Subject) -> Iterator[str]:
                 observation, advice = result.observation, player.expert_action()
             if not solved:
                 yield f"the expert does not solve task {task.task_id!r} in {num_steps} steps"
+
+
+def pictures_are_as_described(subject: Subject) -> Iterator[str]:
+    """No observation shows more pixels than the environment says."""
+    most = subject.description.picture_pixels
+    if most is None or not subject.description.shows_pictures:
+        return
+    with opened(subject.spec) as player:
+        for task in subject.sample:
+            pixels = 0
+            for picture in player.start(task).pictures:
+                with Image.open(BytesIO(picture.data or b"")) as image:
+                    pixels += image.width * image.height
+            if pixels > most:
+                yield f"task {task.task_id!r} shows {pixels:,} pixels, more than {most:,}"
 
 
 def pictures_show_the_state(subject: Subject) -> Iterator[str]:

@@ -11,6 +11,7 @@ from itertools import product
 from longhaul_core.environment import EnvironmentPrompt
 from longhaul_core.types import Split, Task
 from longhaul_envs.cards.deck import RANKS, SUITS, Card
+from longhaul_envs.cards.observing import TABLE_PIXELS
 from longhaul_envs.packaged import PackagedSource
 from longhaul_envs.points.game import PointsGame, PointsOptions, PointsRules
 from longhaul_envs.task_lists import shared_out, stable_seed
@@ -72,6 +73,7 @@ source = PackagedSource(
         prompt=_prompt(options),
         actions="the value of a card, `+`, `*` or `=`",
         shows_pictures=options.observation == "image",
+        picture_pixels=TABLE_PIXELS[1],
     ),
 )
 

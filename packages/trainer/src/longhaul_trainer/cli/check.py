@@ -63,7 +63,7 @@ def check(
         table.add_row(f"[dim]{name}[/]", value)
     console.print(f"[green]{file} describes a run[/]")
     console.print(table)
-    for line in [*missing_models(config), *config.all_remarks(), *advice(config)]:
+    for line in [*missing_models(config), *description.remarks, *advice(config)]:
         console.print(f"[yellow]note:[/] {escape(line)}")
 
 

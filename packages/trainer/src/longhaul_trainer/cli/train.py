@@ -96,7 +96,11 @@ def read_description(file: str, further: list[str] | None) -> RunConfig:
     Raises:
         ConfigError: Everything that is wrong with it.
     """
-    return describe(file, further).run()
+    description = describe(file, further)
+    config = description.run()
+    for remark in description.remarks:
+        console_of("stderr").print(f"[yellow]note:[/] {escape(remark)}")
+    return config
 
 
 def describe(file: str, further: list[str] | None) -> Description:
@@ -227,8 +231,6 @@ def check_machine(config: RunConfig, *, skip: bool, trains: bool = True) -> None
 
     require_named(config, trains=trains)
     if trains:
-        for remark in config.all_remarks():
-            console_of("stderr").print(f"[yellow]note:[/] {escape(remark)}")
         line = needs_in_a_line(needs_here(config))
         console_of("stdout").print(f"[dim]takes[/]   {line}")
     if skip:

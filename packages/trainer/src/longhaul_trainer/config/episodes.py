@@ -12,7 +12,7 @@ from longhaul_core.memory import DEFAULT_TEMPLATE, MEMORIES, InstructionPlace
 from longhaul_core.rollout import ACTINGS
 from longhaul_trainer.component_settings import BuiltInOrOwn, EnvironmentOption
 from longhaul_trainer.config.calls import CallKind
-from longhaul_trainer.config.section import Section
+from longhaul_trainer.config.section import Remark, Section
 from longhaul_trainer.config.toml import toml_value
 from longhaul_trainer.config.upstreams import UpstreamConfig, no_key_is_written_down
 
@@ -177,12 +177,13 @@ class HorizonScheduleConfig(Section):
         if self.has_stages:
             yield from (f"horizon_schedule.{line}" for line in stage_problems(self.stages))
 
-    def remarks(self) -> Generator[str]:
+    def remarks(self) -> Generator[Remark]:
         """Only a schedule with stages takes them."""
         if self.stages and not self.has_stages:
-            yield (
+            yield Remark(
                 f"horizon_schedule.stages = {list(self.stages)} means nothing to "
-                f'horizon_schedule.kind = "{self.kind}"; it is for stepwise and success_gated'
+                f'horizon_schedule.kind = "{self.kind}"; it is for stepwise and success_gated',
+                "stages",
             )
 
 
@@ -206,16 +207,17 @@ class MemoryConfig(Section):
     """Train the tokens of summaries too, with the advantage of the next step, whose prompt shows
     them; with a critic, of their own step, or of each token; for `summary` only."""
 
-    def remarks(self) -> Generator[str]:
+    def remarks(self) -> Generator[Remark]:
         """Summaries are of one kind alone."""
         if self.kind == "summary":
             return
         for name in ("summarize_every", "max_summary_tokens", "train_summaries"):
             value = getattr(self, name)
             if value != type(self).model_fields[name].default:
-                yield (
+                yield Remark(
                     f"memory.{name} = {toml_value(value)} means nothing to memory.kind = "
-                    f'"{self.kind}"; it is for summary'
+                    f'"{self.kind}"; it is for summary',
+                    name,
                 )
 
 

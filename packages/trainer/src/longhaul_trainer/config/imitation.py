@@ -76,20 +76,21 @@ class ImitationConfig(PreferenceSettings, Section):
         """Which episodes make pairs; None where none do."""
         return self if self.imitates and self.loss == "dpo" else None
 
-    def remarks(self) -> Generator[str]:
+    def conflicts(self) -> Generator[str]:
         """Each loss has its own settings."""
         of_other = set(PreferenceSettings.model_fields) if self.loss == "nll" else _OF_NLL
         for name in sorted(of_other):
             if (value := getattr(self, name)) != type(self).model_fields[name].default:
                 yield (
                     f"imitation.{name} = {toml_value(value)} means nothing to imitation.loss = "
-                    f'"{self.loss}"; it is for {"dpo" if self.loss == "nll" else "nll"}'
+                    f'"{self.loss}"; leave it out, or set imitation.loss = '
+                    f'"{"dpo" if self.loss == "nll" else "nll"}"'
                 )
         for place, source in enumerate(self.sources):
             if self.loss == "dpo" and source.weight != 1:
                 yield (
                     f"imitation.sources[{place}].weight = {source.weight:g} means nothing to "
-                    'imitation.loss = "dpo", whose pairs weigh the same'
+                    'imitation.loss = "dpo", whose pairs weigh the same; leave it out'
                 )
 
 

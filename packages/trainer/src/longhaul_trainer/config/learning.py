@@ -11,7 +11,7 @@ from longhaul_core.advantages.estimators import ESTIMATORS
 from longhaul_core.advantages.penalties import PenaltyOn
 from longhaul_core.components import is_own
 from longhaul_trainer.component_settings import BuiltInOrOwn, Option
-from longhaul_trainer.config.section import Section
+from longhaul_trainer.config.section import Remark, Section
 from longhaul_trainer.config.toml import toml_value
 from longhaul_trainer.training.estimators import EstimatorSettings
 from longhaul_trainer.training.losses import LOSSES, defaults_of, fields_of_every_loss
@@ -89,25 +89,30 @@ class AlgorithmConfig(EstimatorSettings, Section):
     """Estimator of the divergence in the reward. In the reward, k1 gives the gradient of the KL,
     and k3 does not."""
 
-    def remarks(self) -> Generator[str]:
+    def remarks(self) -> Generator[Remark]:
         """Each estimator reads its own settings, and each of some settings needs another."""
         for field in self.unread:
             value, default = getattr(self, field), type(self).model_fields[field].default
             if value != default:
                 readers = [name for name, each in ESTIMATORS.items() if field in each.reads]
                 shown = "…" if isinstance(value, Mapping) else toml_value(value)
-                yield (
+                yield Remark(
                     f"algorithm.{field} = {shown} means nothing to algorithm.name = "
-                    f'"{self.name}"; it is for {", ".join(readers) or OWN_ESTIMATORS}'
+                    f'"{self.name}"; it is for {", ".join(readers) or OWN_ESTIMATORS}',
+                    field,
                 )
         if self.loss_unit != "fixed_token" and self.tokens_per_episode is not None:
-            yield (
+            yield Remark(
                 f"algorithm.tokens_per_episode = {self.tokens_per_episode} means nothing to "
-                f'algorithm.loss_unit = "{self.loss_unit}"; it is for fixed_token'
+                f'algorithm.loss_unit = "{self.loss_unit}"; it is for fixed_token',
+                "tokens_per_episode",
             )
         for field in ("overlong_start_tokens", "overlong_end_tokens"):
             if self.overlong_penalty == 0 and (value := getattr(self, field)) is not None:
-                yield f"algorithm.{field} = {value} means nothing to algorithm.overlong_penalty = 0"
+                yield Remark(
+                    f"algorithm.{field} = {value} means nothing to algorithm.overlong_penalty = 0",
+                    field,
+                )
 
     def conflicts(self) -> Generator[str]:
         """What an estimator reads must agree."""
@@ -219,21 +224,23 @@ class LossConfig(_KindOfLoss):
                     f"for {toml_value(default)}"
                 )
 
-    def remarks(self) -> Generator[str]:
+    def remarks(self) -> Generator[Remark]:
         """A kind reads none of another's settings."""
         defaults = defaults_of(self.kind)
         for name in fields_of_every_loss():
             value = getattr(self, name)
             if name not in defaults and value is not None:
                 readers = [kind for kind, each in LOSSES.items() if name in each.defaults]
-                yield (
+                yield Remark(
                     f"loss.{name} = {toml_value(value)} means nothing to loss.kind = "
-                    f'"{self.kind}"; it is for {", ".join(readers)}'
+                    f'"{self.kind}"; it is for {", ".join(readers)}',
+                    name,
                 )
         if self.options and not is_own(self.kind):
-            yield (
+            yield Remark(
                 f'loss.options = … means nothing to loss.kind = "{self.kind}"; it is for a loss of '
-                "your own"
+                "your own",
+                "options",
             )
 
 
@@ -264,12 +271,13 @@ class OptimizerConfig(Section):
     micro_batch_tokens: int = Field(default=8192, ge=1)
     """Tokens that go through the model at once; memory, not mathematics, depends on it."""
 
-    def remarks(self) -> Generator[str]:
+    def remarks(self) -> Generator[Remark]:
         """A limit of merged rows needs some."""
         if self.rows != "merged" and self.max_row_tokens is not None:
-            yield (
+            yield Remark(
                 f"optimizer.max_row_tokens = {self.max_row_tokens} means nothing to "
-                f'optimizer.rows = "{self.rows}"; it is for merged'
+                f'optimizer.rows = "{self.rows}"; it is for merged',
+                "max_row_tokens",
             )
 
 
@@ -308,7 +316,7 @@ class CheckpointConfig(Section):
 
     every: int = Field(default=10, ge=0)
     """Training steps between checkpoints; 0 keeps only the last. A run that is ended from outside
-    keeps the last training step that is over in any case."""
+    while no weights change keeps the last training step that is over as well."""
     grace_seconds: float = Field(default=240.0, ge=0)
     """How long a run goes on that gets SIGTERM or SIGHUP while its weights change, so that this
     training step is over and can be kept."""

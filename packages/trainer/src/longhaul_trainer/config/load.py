@@ -68,6 +68,9 @@ class Description(NamedTuple):
     """One line each; there is none where `config` is the run that was described."""
     doubtful: frozenset[str]
     """Dotted names of the keys, or sections, that have a default in their place."""
+    remarks: tuple[str, ...] = ()
+    """What is no problem and may not be meant. Settings that mean nothing beside the others are
+    named here, and have their defaults in `config`: nothing reads them, and none is stored."""
 
     def sure_of(self, *keys: str) -> bool:
         """Whether the values of these keys, or sections, are those that were described."""
@@ -118,7 +121,7 @@ def read_file(
     Raises:
         ConfigError: If a file cannot be read.
     """
-    return _read(_text_of(path), overrides, source=str(path), layers=layers)
+    return read_text(_text_of(path), overrides, source=str(path), layers=layers)
 
 
 def load_default_config(overrides: Sequence[str] = (), *, layers: Sequence[Path] = ()) -> RunConfig:
@@ -128,7 +131,7 @@ def load_default_config(overrides: Sequence[str] = (), *, layers: Sequence[Path]
 
 def read_default(overrides: Sequence[str] = (), *, layers: Sequence[Path] = ()) -> Description:
     """As `load_default_config`, with what is wrong in a list."""
-    return _read(default_config_text(), overrides, source="the default run", layers=layers)
+    return read_text(default_config_text(), overrides, source="the default run", layers=layers)
 
 
 def packaged_configs() -> list[str]:
@@ -161,12 +164,21 @@ def parse_config(
     Raises:
         ConfigError: Every problem at once, each with its key, its value and the limit.
     """
-    return _read(text, overrides, source=source, layers=layers).run()
+    return read_text(text, overrides, source=source, layers=layers).run()
 
 
-def _read(
-    text: str, overrides: Sequence[str], *, source: str, layers: Sequence[Path]
+def read_text(
+    text: str,
+    overrides: Sequence[str] = (),
+    *,
+    source: str = "run",
+    layers: Sequence[Path] = (),
 ) -> Description:
+    """As `parse_config`, with what is wrong in a list.
+
+    Raises:
+        ConfigError: If it is no TOML, or a layer cannot be read.
+    """
     table = _table_of(text, source)
     problems = adopt_old_names(table, source)
     for layer in layers:
@@ -186,7 +198,10 @@ def _read(
         doubtful = frozenset(_key_of(each["loc"])[0].partition("[")[0] for each in details)
         config = _with_defaults(table, doubtful, found := Conflicts())
     problems += _contradictions(found, doubtful)
-    return Description(source, config, tuple(problems), doubtful)
+    if config is None:
+        return Description(source, None, tuple(problems), doubtful)
+    remarks = tuple(config.all_remarks())
+    return Description(source, config.as_read(), tuple(problems), doubtful, remarks)
 
 
 def adopt_old_names(table: dict[str, object], source: str) -> list[str]:

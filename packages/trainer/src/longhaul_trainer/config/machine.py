@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from longhaul_trainer.component_settings import Scalar
-from longhaul_trainer.config.section import Section
+from longhaul_trainer.config.section import Remark, Section
 from longhaul_trainer.config.toml import toml_value
 
 Precision = Literal["float32", "bfloat16"]
@@ -56,15 +56,16 @@ class ModelConfig(Section):
     def _one_name_is_a_list_of_one(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else value
 
-    def remarks(self) -> Generator[str]:
+    def remarks(self) -> Generator[Remark]:
         """What an adapter has needs an adapter."""
         if self.lora_rank == 0:
             for name in ("lora_alpha", "lora_target_modules"):
                 value = getattr(self, name)
                 if value != type(self).model_fields[name].default:
-                    yield (
+                    yield Remark(
                         f"model.{name} = {toml_value(value)} means nothing to model.lora_rank = 0, "
-                        "which trains every weight"
+                        "which trains every weight",
+                        name,
                     )
 
     def conflicts(self) -> Generator[str]:

@@ -4,7 +4,7 @@ from collections.abc import Generator
 
 from pydantic import Field
 
-from longhaul_trainer.config.section import Section
+from longhaul_trainer.config.section import Remark, Section
 
 
 class RetentionConfig(Section):
@@ -22,10 +22,11 @@ class RetentionConfig(Section):
     """Groups of each earlier training step, validation and test that stay whole, drawn by their
     number alone."""
 
-    def remarks(self) -> Generator[str]:
+    def remarks(self) -> Generator[Remark]:
         """A sample is drawn from what is removed, so something must be."""
         if self.sampled_groups and self.full_training_steps is None:
-            yield (
+            yield Remark(
                 f"retention.sampled_groups = {self.sampled_groups} means nothing without "
-                "retention.full_training_steps: every group stays"
+                "retention.full_training_steps: every group stays",
+                "sampled_groups",
             )

@@ -47,7 +47,7 @@ from longhaul_trainer.config.learning import (
 from longhaul_trainer.config.machine import EngineConfig, ModelConfig, ResourcesConfig
 from longhaul_trainer.config.retention import RetentionConfig
 from longhaul_trainer.config.sampling import SamplingConfig
-from longhaul_trainer.config.section import Conflicts, Section
+from longhaul_trainer.config.section import Conflicts, Remark, Section
 from longhaul_trainer.config.toml import to_toml, toml_value
 from longhaul_trainer.config.trainer import TrainerConfig
 from longhaul_trainer.models.chat_template import chat_template_text
@@ -149,7 +149,7 @@ class RunConfig(Section):
             )
         yield from self._what_choosing_needs()
         horizon, growth = self.rollout.horizon, self.horizon_schedule
-        if growth.has_stages and growth.stages and growth.stages[-1] != horizon:
+        if growth.stages and growth.stages[-1] != horizon:
             yield (
                 f"horizon_schedule.stages end at {growth.stages[-1]} and rollout.horizon = "
                 f"{horizon}; the last stage is the final horizon, which validation plays: set "
@@ -174,7 +174,7 @@ class RunConfig(Section):
             )
         yield from self._critic_contradictions()
         yield from self._baselines_without_agents()
-        for summary in {m.max_summary_tokens for m in self._memories if m.kind == "summary"}:
+        for summary in {memory.max_summary_tokens for memory in self._memories}:
             if summary is not None and summary > self.rollout.max_reply_tokens:
                 yield (
                     f"memory.max_summary_tokens = {summary} is more than rollout.max_reply_tokens "
@@ -328,8 +328,7 @@ class RunConfig(Section):
         if self.algorithm.overlong_unit == "episode":
             longest *= self.rollout.horizon
             replies = "rollout.horizon * rollout.max_reply_tokens"
-        pays = self.algorithm.overlong_penalty > 0
-        if pays and end is not None and end > longest and trains_one:
+        if end is not None and end > longest and trains_one:
             yield (
                 f"algorithm.overlong_end_tokens = {end} is more than {replies} = {longest}; "
                 "no reply would ever pay the whole penalty"
@@ -345,45 +344,46 @@ class RunConfig(Section):
                 f"{longest_row}; raise it to at least {longest_row}"
             )
 
-    def _rows_that_do_not_merge(self) -> Generator[str]:
+    def _rows_that_do_not_merge(self) -> Generator[Remark]:
         longest_row = self.rollout.max_prompt_tokens + self.rollout.max_reply_tokens
         kinds = {memory.kind for memory in self._memories}
         # What parts of one's own compose is not known; rows are cut by the tokens all the same.
         own_prompts = is_own(self.agent.kind) or self.agent.is_program
         may_merge = own_prompts or any(k == "full" or is_own(k) for k in kinds)
         if self.optimizer.rows == "merged" and not may_merge:
-            yield (
+            yield Remark(
                 'optimizer.rows = "merged" merges nothing with memory.kind = '
                 f'"{min(kinds)}", whose prompts do not repeat earlier replies'
             )
         max_row_tokens = self.optimizer.max_row_tokens
         if max_row_tokens is not None and max_row_tokens > longest_row:
-            yield (
+            yield Remark(
                 f"optimizer.max_row_tokens = {max_row_tokens} is more than any row can have: "
                 "merged or not, it ends with a prompt and its reply, of at most "
                 f"rollout.max_prompt_tokens + rollout.max_reply_tokens = {longest_row} tokens"
             )
 
-    def remarks(self) -> Generator[str]:
+    def remarks(self) -> Generator[Remark]:
         """Settings that say nothing to the modes and kinds that were chosen."""
         yield from self._rows_that_do_not_merge()
         warmup = self.optimizer.warmup_training_steps
         if warmup > self.num_training_steps:
-            yield (
+            yield Remark(
                 f"optimizer.warmup_training_steps = {warmup} is more than num_training_steps = "
                 f"{self.num_training_steps}; the learning rate only rises"
             )
         mode, transfer = self.trainer.mode, self.engine.weight_transfer
         if mode != "separate_async" and transfer != "auto":
-            yield (
+            yield Remark(
                 f'engine.weight_transfer = "{transfer}" means nothing to trainer.mode = "{mode}", '
                 "whose engines have their weights from beside them"
             )
         if not self.algorithm.uses_critic:
             for name in self.critic.changed():
-                yield (
+                yield Remark(
                     f"critic.{name} = {toml_value(getattr(self.critic, name))} means nothing to "
-                    f'algorithm.name = "{self.algorithm.name}", which has no critic'
+                    f'algorithm.name = "{self.algorithm.name}", which has no critic',
+                    "critic",
                 )
 
     def _engines_beside_the_learner(self) -> Generator[str]:
@@ -443,7 +443,7 @@ class RunConfig(Section):
                 "of a truncated episode by one without; choose an estimator without a critic, or "
                 'agent.kind = "single_call"'
             )
-        warmup = self.critic_warmup
+        warmup = self.critic.warmup_training_steps
         if warmup >= self.num_training_steps:
             yield (
                 f"critic.warmup_training_steps = {warmup} leaves none of num_training_steps = "
@@ -464,23 +464,18 @@ class RunConfig(Section):
             f'model.engine_dtype = "{self.model.engine_dtype}"'
         ]
 
-    @property
-    def critic_warmup(self) -> int:
-        """Training steps in which the critic learns and the policy does not."""
-        return self.critic.warmup_training_steps if self.algorithm.uses_critic else 0
-
     def policy_version(self, training_step: int) -> int:
         """Optimizer steps behind the policy's weights when `training_step` training steps are over.
 
         While the critic warms up the policy takes none.
         """
-        steps = max(0, training_step - self.critic_warmup)
+        steps = max(0, training_step - self.critic.warmup_training_steps)
         return steps * self.optimizer.optimizer_steps_per_training_step
 
     def training_step_of(self, policy_version: int) -> int:
         """The last training step that `policy_version` optimizer steps can stand behind."""
         updates = self.optimizer.optimizer_steps_per_training_step
-        return policy_version // updates + self.critic_warmup
+        return policy_version // updates + self.critic.warmup_training_steps
 
     def _what_choosing_needs(self) -> Generator[str]:
         """Only what compares episodes has groups to choose; stragglers are of `sync` alone."""

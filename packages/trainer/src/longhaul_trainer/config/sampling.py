@@ -4,7 +4,7 @@ from collections.abc import Generator
 
 from pydantic import Field
 
-from longhaul_trainer.config.section import Section
+from longhaul_trainer.config.section import Remark, Section
 
 
 class SamplingConfig(Section):
@@ -21,13 +21,14 @@ class SamplingConfig(Section):
     """Oversampling: tasks started beyond those that an update takes. When enough groups are whole,
     the episodes still in progress are stopped: faster, and biased towards short episodes."""
 
-    def remarks(self) -> Generator[str]:
+    def remarks(self) -> Generator[Remark]:
         """Refills are of dynamic sampling alone."""
         refills = type(self).model_fields["max_refills"].default
         if not self.dynamic and self.max_refills != refills:
-            yield (
+            yield Remark(
                 f"sampling.max_refills = {self.max_refills} means nothing to sampling.dynamic = "
-                "false"
+                "false",
+                "max_refills",
             )
 
     @property

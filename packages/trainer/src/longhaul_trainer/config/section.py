@@ -6,7 +6,7 @@ under a field is its documentation: it reaches the error list and the configurat
 """
 
 from collections.abc import Generator
-from typing import Self, cast
+from typing import NamedTuple, Self, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, model_validator
 
@@ -17,6 +17,14 @@ class Conflicts(dict[type["Section"], list[str]]):
     Given to `model_validate` as its context, it keeps a contradiction of one section from hiding
     those of the others.
     """
+
+
+class Remark(NamedTuple):
+    """What is no error and may not be meant."""
+
+    text: str
+    field: str | None = None
+    """Of the section: a setting that means nothing beside the others."""
 
 
 class Section(BaseModel):
@@ -34,23 +42,41 @@ class Section(BaseModel):
         """What is wrong between fields that are each right alone: names, values, arithmetic."""
         yield from ()
 
-    def remarks(self) -> Generator[str]:
-        """What is no error and may not be meant: settings that mean nothing beside the others."""
+    def remarks(self) -> Generator[Remark]:
+        """What is no error and may not be meant."""
         yield from ()
 
     def all_remarks(self) -> Generator[str]:
         """Those of this section and of the sections in it."""
-        yield from self.remarks()
+        yield from (remark.text for remark in self.remarks())
         for name in type(self).model_fields:
             value: object = getattr(self, name)
-            parts = cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,)
-            for part in parts:
+            if isinstance(value, Section):
+                yield from value.all_remarks()
+            for place, part in enumerate(value if isinstance(value, tuple) else ()):
                 if isinstance(part, Section):
-                    yield from part.all_remarks()
+                    yield from (f"{name}[{place}]: {text}" for text in part.all_remarks())
+
+    def as_read(self) -> Self:
+        """With the defaults of settings that mean nothing beside the others."""
+        read: dict[str, object] = {}
+        for name in type(self).model_fields:
+            value: object = getattr(self, name)
+            if isinstance(value, Section):
+                read[name] = value.as_read()
+            elif isinstance(value, tuple):
+                parts = cast("tuple[object, ...]", value)
+                read[name] = tuple(p.as_read() if isinstance(p, Section) else p for p in parts)
+        for remark in self.remarks():
+            if remark.field is not None:
+                field = type(self).model_fields[remark.field]
+                read[remark.field] = field.get_default(call_default_factory=True)
+        changed = {name: value for name, value in read.items() if value != getattr(self, name)}
+        return self.model_copy(update=changed) if changed else self
 
     @model_validator(mode="after")
     def _parts_agree(self, info: ValidationInfo) -> Self:
-        problems = list(self.conflicts())
+        problems = list(self.as_read().conflicts())
         if isinstance(info.context, Conflicts):
             info.context.setdefault(type(self), []).extend(problems)
         elif problems:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.models import prepare_model
-from longhaul_trainer.models.vision import PROCESSOR_FILES
+from longhaul_trainer.models.vision import FAMILIES, PROCESSOR_FILES
 from longhaul_trainer.resources.published import LEAST_PIXELS, published_config, shapes_of
 
 
@@ -191,7 +191,9 @@ def _size_of(
 
     A model that reads pictures may hold what is of its text in a table of its own.
     """
-    sight = _sight(cast("Mapping[str, Any]", config.get("vision_config") or {}), least_pixels)
+    sight = None
+    if config.get("model_type") in FAMILIES:
+        sight = _sight(cast("Mapping[str, Any]", config["vision_config"]), least_pixels)
     config = {**config, **cast("Mapping[str, object]", config.get("text_config") or {})}
 
     def number(key: str, default: int | None = None) -> int:
@@ -220,10 +222,8 @@ def _size_of(
     )
 
 
-def _sight(config: Mapping[str, Any], least_pixels: int) -> Sight | None:
+def _sight(config: Mapping[str, Any], least_pixels: int) -> Sight:
     """By a `vision_config`; Qwen2-VL's calls the width of its layers `embed_dim`."""
-    if "spatial_merge_size" not in config:
-        return None
     hidden = config.get("embed_dim") or config["hidden_size"]
     return Sight(
         num_layers=config["depth"],

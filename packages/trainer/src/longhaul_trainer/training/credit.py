@@ -173,9 +173,7 @@ def select_episodes(
         shared = loss_weights(
             [episodes[member].trained_tokens for member in members],
             loss_unit=algorithm.loss_unit,
-            tokens_per_episode=algorithm.tokens_per_episode
-            if algorithm.loss_unit == "fixed_token"
-            else None,
+            tokens_per_episode=algorithm.tokens_per_episode,
         )
         weights |= dict(zip(members, shared, strict=True))
     return Selection(

@@ -84,7 +84,7 @@ class RunRecords:
             reference_logprobs: Row key → natural log of each token of its response, under the
                 weights that the run starts from; None unless pairs of episodes are trained.
         """
-        trained = training_step > self.run_context.config.critic_warmup
+        trained = training_step > self.run_context.config.critic.warmup_training_steps
         return [
             EpisodeCredit(
                 run_id=self.run_context.run_id,

@@ -338,12 +338,15 @@ class _Launch:
             return
         from ray.exceptions import RayError
 
+        progress.hold_signals()
         try:
             kept = trainer.keep_last_step()
-        except (RayError, RuntimeError, LonghaulError, OSError, KeyboardInterrupt):
+        except (RayError, RuntimeError, LonghaulError, OSError, KeyboardInterrupt) as error:
             # Ray's processes may have had the signal too.
             logger.warning("the last training step could not be kept", exc_info=True)
             self.checkpoints.drop_unfinished()
+            why = str(error).partition("\n")[0] or type(error).__name__
+            progress.say(f"the last training step could not be kept: {why}")
             return
         if kept is not None:
             progress.say(f"training step {kept} is kept as a checkpoint")

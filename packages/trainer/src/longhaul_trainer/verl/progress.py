@@ -153,17 +153,22 @@ class RunProgress:
         """Print a line as it is, where the display is."""
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def look_away(self) -> None:
-        """Ask the recorder nothing any more: it is about to end, and no signal hinders it."""
-        self._recorder = None
+    def hold_signals(self) -> None:
+        """The run is about to end, and no signal hinders it but Ctrl-C."""
         self._is_ending = True
+
+    def look_away(self) -> None:
+        """Ask the recorder nothing any more: it is about to end as well."""
+        self.hold_signals()
+        self._recorder = None
 
     def _watch(self) -> None:
         while not self._ended.wait(REDRAW_SECONDS):
             self._check_stage()
             if time.monotonic() > self._ends_at:
                 self._ends_at = math.inf
-                self._interrupt()
+                if self._stages.is_updating:
+                    self._interrupt()
             self._ask()
             if self._live is not None:
                 self._live.update(self._view(), refresh=True)

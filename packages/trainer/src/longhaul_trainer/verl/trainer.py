@@ -437,7 +437,7 @@ class LonghaulTrainer(PPOTrainer):
             )
 
     def _throw_away_waiting(self, metrics: dict[str, Any]) -> None:
-        """No group waits at a checkpoint, which could not keep it: a resume is exact."""
+        """No group waits at a checkpoint that is due: a resume is exact."""
         if self._dynamic_sampling is None:
             return
         names, num_tokens = self._dynamic_sampling.throw_away_waiting()
@@ -860,7 +860,8 @@ class LonghaulTrainer(PPOTrainer):
         newest = context.checkpoints.latest()
         if newest is not None and newest.training_step >= number:
             return None
-        are_awake = context.stages.stage.name == "episodes"
+        # On a shared card they sleep from the end of the episodes to the weight sync.
+        are_awake = context.stages.stage.name not in ("log-probabilities", "values", "advantages")
         context.stages.enter("checkpoint", training_step=number)
         if self._engines_sleep and are_awake:
             engines = cast("Any", self.checkpoint_manager)  # its coroutines wait for themselves

@@ -53,11 +53,11 @@ def check_weight_sum(evidence: Evidence, tally: Tally) -> None:
             for call in calls
         )
         expected = 1.0
-        settings = evidence.intent.algorithm
-        if settings["loss_unit"] == "fixed_token":
+        tokens_per_episode = evidence.intent.algorithm["tokens_per_episode"]
+        if tokens_per_episode is not None:
             lengths = [sum(episode.num_action_tokens) for episode in members]
             mean_length = sum(lengths) / max(1, sum(length > 0 for length in lengths))
-            expected = mean_length / settings["tokens_per_episode"]
+            expected = mean_length / tokens_per_episode
         if abs(found - expected) > 1e-6 * expected:
             tally.found(f"weights of {found:.9g} in optimizer step {part}", expected=expected)
 
