@@ -69,6 +69,28 @@ CODEX = f"""\
 codex exec --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox -m MODEL \
 -c model_provider=longhaul -c "model_providers.longhaul={{name='longhaul', \
 base_url='$OPENAI_BASE_URL', env_key='OPENAI_API_KEY', wire_api='responses'}}" '{TASK}'"""
+NOTES = """\
+import json
+import sys
+
+TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+TOOL = {"name": "save_note", "description": "Saves a text.", "inputSchema": TEXT}
+for line in sys.stdin:
+    asked = json.loads(line)
+    given, answer = asked.get("params", {}), {}
+    if asked["method"] == "initialize":
+        answer = {"protocolVersion": given["protocolVersion"], "capabilities": {"tools": {}}}
+        answer["serverInfo"] = {"name": "notes", "version": "1"}
+    elif asked["method"] == "tools/list":
+        answer = {"tools": [TOOL]}
+    elif asked["method"] == "tools/call":
+        with open("greeting.txt", "w") as file:
+            print(given["arguments"]["text"], file=file)
+        answer = {"content": [{"type": "text", "text": "It is saved."}]}
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": answer}), flush=True)
+"""
+"""An MCP server."""
 OFFLINE = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 """LiteLLM would look for prices first."""
 WRITE = "echo hello > greeting.txt"
@@ -79,6 +101,19 @@ AGENTS = {
     ),
     "codex, as GPT-5.5": Agent(
         command=CODEX.replace("MODEL", "gpt-5.5"), replies=(call("apply_patch", input=PATCH), DONE)
+    ),
+    "codex, as GPT-5.5, with an MCP server": Agent(
+        command=f"""\
+cat > notes.py <<'END'
+{NOTES}END
+mkdir -p ~/.codex
+echo 'mcp_servers.notes = {{command = "python3", args = ["notes.py"]}}' > ~/.codex/config.toml
+{CODEX.replace("MODEL", "gpt-5.5")}""",
+        replies=(
+            call("tool_search", query="note", limit=4),
+            call("mcp__notes__save_note", text="hello"),
+            DONE,
+        ),
     ),
     "gemini": Agent(
         command=f"""\

@@ -1175,3 +1175,38 @@ def test_a_tool_that_a_result_tells_of_is_called_in_the_same_row(stage: Stage) -
     assert {tuple(names) for names in renderer.read[-2:]} == {("search", "clock")}
     assert renderer.went_on == [["search", "clock"]] * 2
     assert [tool.name for tool in judge.requests[0].tools] == ["search", "clock"]
+
+
+def test_a_tool_that_codex_has_found_is_called_in_the_same_row(stage: Stage) -> None:
+    clock = {"type": "function", "name": "clock", "defer_loading": True}
+    found = {"type": "namespace", "name": "mcp__time", "tools": [clock]}
+    search = {"type": "tool_search", "execution": "client"}
+    call = '<call>{"name": "%s", "arguments": {"query": "time"}}</call>'
+    policy = StreamingScriptedPolicy([call % "tool_search", call % "mcp__time__clock", "Noon."])
+
+    async def program(one: Played) -> None:
+        sent: list[object] = [{"role": "user", "content": "When?"}]
+        results: list[dict[str, object]] = [
+            {"type": "tool_search_output", "execution": "client", "tools": [found]},
+            {"type": "function_call_output", "output": "12:00"},
+            {},
+        ]
+        for result in results:
+            body = {"model": "auto", "input": sent, "tools": [search]}
+            answer = await one.http.post("/v1/responses", json=body)
+            assert answer.status_code == 200, answer.text
+            assert OVERRIDDEN_HEADER not in answer.headers
+            said = answer.json()["output"]
+            sent += [*said, {**result, "call_id": said[0].get("call_id")}]
+
+        calls = calls_of(one.end())
+        assert [call.continuation for call in calls] == [Continuation.START] + 2 * [
+            Continuation.EXACT
+        ]
+        assert [[tool.name for tool in call.tools] for call in calls] == [["tool_search"]] * 3
+        assert [call.tool_calls[0].name for call in calls[:2]] == [
+            "tool_search",
+            "mcp__time__clock",
+        ]
+
+    stage.played(program, policy)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import openai
@@ -15,7 +16,7 @@ from openai.types.responses import (
 from pydantic import BaseModel, TypeAdapter
 
 from longhaul_core.policy import ReplyPart
-from longhaul_core.types import Message, Picture, ToolCall
+from longhaul_core.types import Message, Picture, Tool, ToolCall
 from longhaul_trainer.gateway.dialects.openai_responses import OpenAIResponses
 from longhaul_trainer.gateway.exchange import ApiError
 from reading_events import read_events
@@ -219,6 +220,173 @@ def test_a_tool_of_any_kind_is_offered_as_a_function_and_called_in_its_own_form(
     assert "done" in told.text
 
 
+QUERY = {"type": "object", "properties": {"query": {"type": "string"}}}
+SEARCH: Any = {
+    "type": "tool_search",
+    "execution": "client",
+    "description": "Finds “tools”.",
+    "parameters": QUERY,
+}
+CLOCK: Any = {
+    "type": "function",
+    "name": "clock",
+    "description": "Tells “now”.",
+    "parameters": QUERY,
+    "strict": False,
+    "defer_loading": True,
+}
+CLOCKS: Any = {"type": "namespace", "name": "mcp__time", "description": "Time.", "tools": [CLOCK]}
+READ_CLOCK = Tool(name="mcp__time__clock", description="Tells “now”.", parameters=json.dumps(QUERY))
+CALLED: Any = {
+    "type": "tool_search_call",
+    "execution": "client",
+    "call_id": "call_a",
+    "status": "completed",
+    "arguments": {"query": "time", "limit": 4},
+}
+
+
+def found(*tools: Any) -> list[Any]:  # noqa: ANN401
+    """A conversation in which the client has found tools, as Codex sends it."""
+    output: Any = {
+        "type": "tool_search_output",
+        "call_id": "call_a",
+        "status": "completed",
+        "execution": "client",
+        "tools": list(tools),
+    }
+    return [{"role": "user", "content": "Hi"}, CALLED, output]
+
+
+def asked(address: str, **body: object) -> dict[str, Any]:
+    """The answer to a request."""
+    answer = httpx.post(f"{address}/v1/responses", json={"input": "Hi"} | body, timeout=60)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def calling(name: str, arguments: str) -> Script:
+    """A reply that calls a tool, in pieces."""
+    return Script(
+        choices=[
+            [
+                ReplyPart(tool_place=0, tool_id="call_a", tool_name=name),
+                ReplyPart(tool_place=0, tool_arguments=arguments[:4]),
+                ReplyPart(tool_place=0, tool_arguments=arguments[4:]),
+            ]
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "held"),
+    [
+        ('{"query": "time", "limit": 4}', {"query": "time", "limit": 4}),
+        ('{"query": ', '{"query": '),  # a slip of the model
+        ("", ""),
+    ],
+)
+def test_a_search_by_the_client_is_a_function_whose_call_has_its_own_form(
+    address: str, gateway: ScriptedGateway, arguments: str, held: object
+) -> None:
+    gateway.scripts["search"] = calling("tool_search", arguments)
+    body: dict[str, object] = {"model": "search", "tools": [SEARCH]}
+
+    whole = asked(address, **body)["output"][0]
+    streamed = read_events(
+        httpx.post(
+            f"{address}/v1/responses", json={**body, "input": "Hi", "stream": True}, timeout=60
+        ).content
+    )
+
+    assert gateway.last.tools == (
+        Tool(name="tool_search", description="Finds “tools”.", parameters=json.dumps(QUERY)),
+    )
+    assert gateway.last.left_out == ()
+    assert whole == {**CALLED, "id": "fc_0123abcd_0", "arguments": held}
+    adapter = TypeAdapter[ResponseStreamEvent](ResponseStreamEvent)
+    kinds = [adapter.validate_json(event.data).type for event in streamed]
+    assert [kind.removeprefix("response.") for kind in kinds] == [
+        *["created", "in_progress", "output_item.added", "output_item.done", "completed"]
+    ]
+    assert json.loads(streamed[-1].data)["response"]["output"] == [whole]
+    asked(address, model="text", input=[{"role": "user", "content": "Hi"}, whole, *found()[2:]])
+    call = gateway.last.messages[1].tool_calls[0]
+    assert call == ToolCall(id="call_a", name="tool_search", arguments=arguments)
+
+
+def test_tools_that_a_search_has_found_are_told_of_and_called_in_their_own_form(
+    address: str, gateway: ScriptedGateway
+) -> None:
+    gateway.scripts["clock"] = calling("mcp__time__clock", '{"query": "now"}')
+    whole = asked(address, model="clock", input=found(CLOCKS, ASK), tools=[SEARCH, ASK])
+
+    told = gateway.last.messages[-1]
+    assert (told.role, told.tool_call_id) == ("tool", "call_a")
+    first, clock, ask, last = told.text.split("\n")
+    assert (first, last) == ("<functions>", "</functions>")
+    assert json.loads(clock.removeprefix("<function>").removesuffix("</function>")) == {
+        "description": "Tells “now”.",
+        "name": "mcp__time__clock",
+        "parameters": QUERY,
+    }
+    assert '"name": "ask"' in ask
+    assert [tool.name for tool in gateway.last.tools] == ["tool_search", "ask"]
+    assert gateway.last.loaded_tools == (READ_CLOCK,), "the other one was offered"
+    assert whole["output"][0] == {
+        "type": "function_call",
+        "id": "fc_0123abcd_0",
+        "call_id": "call_a",
+        "status": "completed",
+        "name": "clock",
+        "namespace": "mcp__time",
+        "arguments": '{"query": "now"}',
+    }
+
+
+def test_a_search_that_found_nothing_says_so(address: str, gateway: ScriptedGateway) -> None:
+    asked(address, model="text", input=found(), tools=[SEARCH])
+
+    assert gateway.last.messages[-1].text == "<functions>\n</functions>"
+    assert gateway.last.loaded_tools == ()
+
+
+@pytest.mark.parametrize(
+    ("execution", "offered", "left_out"),
+    [
+        ("client", ["tool_search", "ask"], ()),
+        ("server", ["mcp__time__clock", "ask"], ("tools.tool_search",)),
+        (None, ["mcp__time__clock", "ask"], ("tools.tool_search",)),
+    ],
+)
+def test_deferred_tools_are_hidden_where_the_client_searches_them(
+    address: str,
+    gateway: ScriptedGateway,
+    execution: str | None,
+    offered: list[str],
+    left_out: tuple[str, ...],
+) -> None:
+    search = {**SEARCH, "execution": execution}
+    asked(address, model="text", tools=[search, CLOCKS, ASK])
+
+    assert [tool.name for tool in gateway.last.tools] == offered
+    assert gateway.last.left_out == left_out
+
+
+def test_a_response_that_goes_on_knows_what_was_found_before(
+    address: str, gateway: ScriptedGateway
+) -> None:
+    first = asked(address, model="text", input=found(CLOCKS), tools=[SEARCH])
+    clock = {"type": "function", "name": "mcp__time__clock"}
+    further = {"model": "text", "previous_response_id": first["id"], "tools": [SEARCH]}
+    asked(address, **further, tool_choice=clock)
+
+    assert gateway.last.loaded_tools == (READ_CLOCK,)
+    assert gateway.last.altered == {"tool_choice": {"name": "mcp__time__clock"}}
+    asked(address, **further, tool_choice="none")
+    assert (gateway.last.tools, gateway.last.loaded_tools) == ((), ())
+
+
 def test_a_reply_cut_at_its_length_is_incomplete(client: openai.OpenAI) -> None:
     whole = client.responses.create(model="cut", input="Hi")
     events = list(client.responses.create(model="cut", input="Hi", stream=True))
@@ -398,6 +566,9 @@ def test_errors_in_the_midst_of_a_stream_reach_the_program(client: openai.OpenAI
         ({"input": []}, "input"),
         ({"input": [{"type": "web_search_call", "id": "x"}]}, "input[0].type"),
         ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].call_id"),
+        ({"input": [{"type": "tool_search_output"}]}, "input[0].call_id"),
+        ({"input": [{"type": "tool_search_call", "execution": "server"}]}, "input[0].type"),
+        ({"input": [{"type": "tool_search_output", "execution": "server"}]}, "input[0].type"),
         ({"top_logprobs": 3}, "top_logprobs"),
         ({"include": ["message.output_text.logprobs"]}, "include[0]"),
     ],

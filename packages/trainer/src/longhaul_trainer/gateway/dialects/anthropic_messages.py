@@ -11,6 +11,7 @@ import msgspec
 
 from longhaul_core.policy import ReplyPart
 from longhaul_core.types import FinishReason, Message, Part, Tool, ToolCall
+from longhaul_trainer.gateway.dialects.deferred_tools import told_of
 from longhaul_trainer.gateway.dialects.events import event
 from longhaul_trainer.gateway.dialects.fields import Fields, json_text, refusal
 from longhaul_trainer.gateway.dialects.openai_chat import content_of
@@ -373,8 +374,8 @@ class _Toolbox:
             loaded=[],
         )
 
-    def told_of(self, name: str, *, place: str) -> str:
-        """A tool as the model reads it in a tool's result.
+    def load(self, name: str, *, place: str) -> Tool:
+        """The tool of a name, which the reply may ask for from here on.
 
         Raises:
             ApiError: There is none of this name.
@@ -385,8 +386,7 @@ class _Toolbox:
             raise refusal(place, name, "the name of one of the tools")
         if tool not in (*self.offered, *self.loaded):
             self.loaded.append(tool)
-        written = {"description": tool.description, "name": name}
-        return f'{json_text(written, place)[:-1]}, "parameters": {tool.parameters}}}'
+        return tool
 
 
 def _chosen_tools(
@@ -505,12 +505,11 @@ def _blocks(holder: Fields, toolbox: _Toolbox) -> list[Part]:
         holder.objects("content"), key=lambda block: block.get("type") == "tool_reference"
     ):
         if is_reference:
-            told = [
-                toolbox.told_of(block.needed_text("tool_name"), place=block.place("tool_name"))
+            loaded = [
+                toolbox.load(block.needed_text("tool_name"), place=block.place("tool_name"))
                 for block in blocks
             ]
-            lines = [f"<function>{tool}</function>" for tool in told]
-            found.append("\n".join(["<functions>", *lines, "</functions>"]))
+            found.append(told_of(loaded, place=holder.place("content")))
         else:
             found += [part for block in blocks for part in _read_block(block)]
     return found

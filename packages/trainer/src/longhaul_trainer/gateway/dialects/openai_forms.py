@@ -9,6 +9,10 @@ in the form that the client expects:
     {"type": "shell"}, on the client's side shell(commands, …)       shell_call
     {"type": "apply_patch"}                 apply_patch(type, …)     apply_patch_call
     {"type": "namespace", "name": "n"}      n__f(…) of each tool f   that of f, with its namespace
+    {"type": "tool_search"}, on the
+        client's side                       tool_search(…)           tool_search_call
+
+The last one finds deferred tools. Its result, `tool_search_output`, has their definitions.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +24,7 @@ from longhaul_core.types import Tool, ToolCall
 from longhaul_trainer.gateway.dialects.fields import Fields, json_text
 from longhaul_trainer.gateway.dialects.openai_tools import function_tool
 
-__all__ = ["CALLS", "FUNCTION", "ToolForm", "offered_tools", "read_call"]
+__all__ = ["CALLS", "FUNCTION", "SEARCH", "Offer", "ToolForm", "offered_tools", "read_call"]
 
 _TEXT = {"type": "string"}
 _TEXTS = {"type": "array", "items": _TEXT}
@@ -68,6 +72,10 @@ class ToolForm:
     """What the arguments must be decoded to; None for a function, whose arguments are any text."""
     fixed: Mapping[str, object] = field(default_factory=dict[str, object])
     """What the holder has beside the arguments."""
+    beside: Mapping[str, object] = field(default_factory=dict[str, object])
+    """What the item has beside the holder."""
+    holds_text: bool = False
+    """Whether the holder takes arguments that are not the tool's, as a text."""
 
     @property
     def is_known_late(self) -> bool:
@@ -77,8 +85,8 @@ class ToolForm:
     def written(self, arguments: str) -> dict[str, object]:
         """The item's own fields for a call.
 
-        A call whose arguments are not the tool's is one of a function: so the program sees what
-        the model wrote.
+        A call whose arguments are not the tool's is one of a function, unless the tool's own item
+        takes them too: so the program sees what the model wrote.
         """
         named = {"namespace": self.namespace} if self.namespace else {}
         head: dict[str, object] = {"type": FUNCTION.item, "name": self.name, **named}
@@ -89,10 +97,23 @@ class ToolForm:
             msgspec.json.decode(arguments, type=self.shape)
             given = msgspec.json.decode(arguments, type=dict[str, object])
         except (msgspec.DecodeError, RecursionError):
-            return called
+            own = {"type": self.item, **self.beside, self.holder: arguments}
+            return own if self.holds_text else called
         if self.holder == "input":
             return {**head, "type": self.item, **given}
-        return {"type": self.item, "status": "completed", self.holder: {**self.fixed, **given}}
+        held = {self.holder: {**self.fixed, **given}}
+        return {"type": self.item, "status": "completed", **self.beside, **held}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A function that a reply may call."""
+
+    tool: Tool
+    form: ToolForm
+    """Of its calls."""
+    is_deferred: bool = False
+    """Whether the client says that the model is to search for it first."""
 
 
 def _function(
@@ -104,6 +125,14 @@ def _function(
 
 FUNCTION = ToolForm(item="function_call")
 _CUSTOM = ToolForm(item="custom_tool_call", holder="input", shape=_Input)
+SEARCH = ToolForm(
+    item="tool_search_call",
+    name="tool_search",
+    holder="arguments",
+    shape=dict[str, object],
+    beside={"execution": "client"},
+    holds_text=True,  # Codex answers that nothing was found; a function's call it aborts
+)
 _OWN: Mapping[str, tuple[Tool, ToolForm]] = {
     "local_shell": (
         _function(
@@ -151,36 +180,40 @@ _OWN: Mapping[str, tuple[Tool, ToolForm]] = {
 """Tools that have one name and are known by their type."""
 _OF_ITEM = {form.item: form for _, form in _OWN.values()}
 CALLS = (FUNCTION.item, _CUSTOM.item, *_OF_ITEM)
-"""Types of items that are calls; their results' have `_output` behind it."""
+"""Types of items that are calls; their results' have `_output` behind it. `SEARCH` is apart."""
 
 
-def offered_tools(tools: Iterable[Fields]) -> list[tuple[Tool, ToolForm]]:
-    """The functions that a reply may call, each with the form of its calls.
+def offered_tools(tools: Iterable[Fields]) -> list[Offer]:
+    """The functions that a reply may call.
 
     Tools that the vendor runs are left out, and the grammars of custom tools, to which no reply is
     held.
     """
-    found: list[tuple[Tool, ToolForm]] = []
+    found: list[Offer] = []
     for tool in tools:
         kind = tool.needed_text("type")
         environment = tool.inner("environment")
         if kind == "namespace":
             namespace = tool.needed_text("name")
             found += [
-                (
-                    replace(offered, name=_within(namespace, offered.name)),
-                    replace(form, namespace=namespace),
+                replace(
+                    offer,
+                    tool=replace(offer.tool, name=_within(namespace, offer.tool.name)),
+                    form=replace(offer.form, namespace=namespace),
                 )
-                for offered, form in offered_tools(tool.objects("tools"))
+                for offer in offered_tools(tool.objects("tools"))
             ]
-        elif kind == "function":
-            offered = function_tool(tool)
-            found.append((offered, replace(FUNCTION, name=offered.name)))
-        elif kind == "custom":
-            offered = _custom_tool(tool)
-            found.append((offered, replace(_CUSTOM, name=offered.name)))
+        elif kind in ("function", "custom"):
+            offered = function_tool(tool) if kind == "function" else _custom_tool(tool)
+            form = replace(FUNCTION if kind == "function" else _CUSTOM, name=offered.name)
+            is_deferred = tool.flag("defer_loading") or False
+            found.append(Offer(tool=offered, form=form, is_deferred=is_deferred))
+        elif kind == "tool_search" and tool.get("execution") == "client":
+            named = Fields({**tool.values, "name": SEARCH.name}, place=tool.here)
+            found.append(Offer(tool=function_tool(named), form=SEARCH))
         elif kind in _OWN and (environment is None or environment.get("type") == "local"):
-            found.append(_OWN[kind])
+            offered, form = _OWN[kind]
+            found.append(Offer(tool=offered, form=form))
         else:
             tool.leave_out(f"tools.{kind}")
     return found
@@ -194,6 +227,11 @@ def read_call(item: Fields) -> ToolCall | None:
     elif kind == _CUSTOM.item:
         name = item.needed_text("name")
         arguments = json_text({"input": item.text("input") or ""}, item.here)
+    elif kind == SEARCH.item and item.get("execution") != "server":
+        name, given = SEARCH.name, item.get(SEARCH.holder)
+        if not isinstance(given, str):
+            given = json_text(given, item.here) if given is not None else "{}"
+        arguments = given
     elif isinstance(kind, str) and kind in _OF_ITEM:
         form = _OF_ITEM[kind]
         name, held = form.name, item.needed_inner(form.holder)

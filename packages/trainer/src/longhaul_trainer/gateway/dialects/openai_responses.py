@@ -6,6 +6,7 @@ from typing import Literal
 
 from longhaul_core.policy import ReplyPart
 from longhaul_core.types import FinishReason, Message, Part, ToolCall
+from longhaul_trainer.gateway.dialects.deferred_tools import told_of
 from longhaul_trainer.gateway.dialects.events import COMMENT, event
 from longhaul_trainer.gateway.dialects.fields import Fields, json_text, refusal, shown
 from longhaul_trainer.gateway.dialects.openai_chat import content_of
@@ -13,6 +14,8 @@ from longhaul_trainer.gateway.dialects.openai_errors import openai_error
 from longhaul_trainer.gateway.dialects.openai_forms import (
     CALLS,
     FUNCTION,
+    SEARCH,
+    Offer,
     ToolForm,
     offered_tools,
     read_call,
@@ -45,17 +48,21 @@ class ResponseHistory:
 
     def __init__(self) -> None:
         """There is none."""
-        self.conversations: dict[str, tuple[Message, ...]] = {}
-        """Up to and with each response, by its id; instructions are left out, as a later request
-        gives its own."""
+        self.conversations: dict[str, tuple[tuple[Message, ...], Mapping[str, Offer]]] = {}
+        """Up to and with each response, by its id, and the tools that it tells of; instructions are
+        left out, as a later request gives its own."""
         self.items: dict[str, Mapping[str, object]] = {}
         """As they were written, by id."""
 
     def keep(
-        self, id: str, conversation: tuple[Message, ...], items: Sequence[Mapping[str, object]]
+        self,
+        id: str,
+        conversation: tuple[Message, ...],
+        told: Mapping[str, Offer],
+        items: Sequence[Mapping[str, object]],
     ) -> None:
         """Add a response."""
-        self.conversations[id] = conversation
+        self.conversations[id] = conversation, told
         if len(self.conversations) > _MAX_RESPONSES:
             del self.conversations[next(iter(self.conversations))]
         self.items |= {str(item["id"]): item for item in items}
@@ -125,7 +132,9 @@ class ResponsesRequest(ChatRequest):
     stores: bool = True
     """Whether a later request may name the answer as its `previous_response_id`."""
     forms: Mapping[str, ToolForm] = field(default_factory=dict[str, ToolForm])
-    """How a call of each tool is written, by its name in `tools`."""
+    """How a call of each tool is written, by its name in `tools` and `loaded_tools`."""
+    told: Mapping[str, Offer] = field(default_factory=dict[str, Offer])
+    """All tools that the conversation tells of, by their names."""
 
 
 class OpenAIResponses:
@@ -146,8 +155,17 @@ class OpenAIResponses:
         fields.refuse(_REFUSED)
         fields.leave_out_others({*_KNOWN, *_SAMPLING, *_REFUSED})
         instructions = fields.text("instructions") or ""
-        offered = offered_tools(fields.objects("tools"))
-        tools, demanded = chosen_tools(fields, [tool for tool, _ in offered], nested=False)
+        offers = offered_tools(fields.objects("tools"))
+        if not any(offer.form is SEARCH for offer in offers):
+            # Nobody here searches the deferred ones, so the model sees them all.
+            offers = [replace(offer, is_deferred=False) for offer in offers]
+        offered = {offer.tool.name: offer for offer in offers if not offer.is_deferred}
+        earlier, told_before = self._earlier(fields)
+        told = dict(told_before)
+        newer = _input_messages(fields, self._item, told)
+        loaded = {name: offer for name, offer in told.items() if name not in offered}
+        callable_tools = [offer.tool for offer in (*offered.values(), *loaded.values())]
+        chosen, demanded = chosen_tools(fields, callable_tools, nested=False)
         settings = openai_settings(fields, constraint=_constraint(fields))
         settings["altered"] = {**settings["altered"], **demanded}
         settings["num_choices"], settings["streams_usage"] = 1, True
@@ -157,15 +175,17 @@ class OpenAIResponses:
             model=fields.needed_text("model"),
             messages=(
                 *([Message(role="system", content=instructions)] if instructions else []),
-                *self._earlier(fields),
-                *_input_messages(fields, self._item),
+                *earlier,
+                *newer,
             ),
-            tools=tools,
+            tools=tuple(tool for tool in chosen if tool.name in offered),
+            loaded_tools=tuple(tool for tool in chosen if tool.name in loaded),
             max_tokens=fields.integer("max_output_tokens", at_least=1, at_most=LARGEST),
             echo={name: body.get(name) for name in _ECHOED},
             has_instructions=bool(instructions),
             stores=True if stores is None else stores,
-            forms={tool.name: form for tool, form in offered},
+            forms={name: offer.form for name, offer in (loaded | offered).items()},
+            told=told,
             left_out=tuple(fields.left_out),
             **settings,
         )
@@ -212,12 +232,13 @@ class OpenAIResponses:
             tool_calls=choice.tool_calls,
             reasoning=choice.reasoning,
         )
-        self._history.keep(f"resp_{id}", (*before, said), items)
+        self._history.keep(f"resp_{id}", (*before, said), request.told, items)
 
-    def _earlier(self, body: Fields) -> tuple[Message, ...]:
+    def _earlier(self, body: Fields) -> tuple[tuple[Message, ...], Mapping[str, Offer]]:
+        """The conversation that goes before, and the tools that it tells of."""
         previous = body.text("previous_response_id")
         if previous is None:
-            return ()
+            return (), {}
         if self._history is None:
             raise refusal(
                 "previous_response_id", previous, "null: send all items", kind="unsupported"
@@ -561,12 +582,15 @@ class _Turn:
         return [message]
 
 
-def _input_messages(body: Fields, named: Callable[[Fields], Fields]) -> list[Message]:
+def _input_messages(
+    body: Fields, named: Callable[[Fields], Fields], told: dict[str, Offer]
+) -> list[Message]:
     """Messages of the field `input`: items of one reply become one message.
 
     Args:
         body: The request.
         named: The item that an `item_reference` stands for.
+        told: Gets the tools that the messages tell of, by their names.
     """
     given = body.get("input")
     if isinstance(given, str) and given:
@@ -592,19 +616,21 @@ def _input_messages(body: Fields, named: Callable[[Fields], Fields]) -> list[Mes
             turn.parts = _parts(item, "content")
         else:
             messages += turn.taken()
-            messages.append(_other_message(item, kind))
+            messages.append(_other_message(item, kind, told))
     return messages + turn.taken()
 
 
-def _other_message(item: Fields, kind: object) -> Message:
+def _other_message(item: Fields, kind: object, told: dict[str, Offer]) -> Message:
+    if kind == "tool_search_output" and item.get("execution") != "server":
+        return _found_tools(item, told)
     if isinstance(kind, str) and kind.removesuffix("_output") in CALLS:
         return _result(item)
     if kind != "message":
         raise refusal(
             item.place("type"),
             kind,
-            f"'message', 'reasoning', 'item_reference', {', '.join(CALLS)}, or one of these calls "
-            "with _output",
+            f"'message', 'reasoning', 'item_reference', {', '.join(CALLS)}, one of these calls "
+            "with _output, or a client's tool_search_call or tool_search_output",
             kind="unsupported",
         )
     role = item.choice("role", ("user", "assistant", "system", "developer"))
@@ -612,6 +638,17 @@ def _other_message(item: Fields, kind: object) -> Message:
         raise refusal(item.place("role"), None, "'user', 'assistant', 'system' or 'developer'")
     return Message(
         role="user" if role == "user" else "system", content=content_of(_parts(item, "content"))
+    )
+
+
+def _found_tools(item: Fields, told: dict[str, Offer]) -> Message:
+    """What a client's search has brought: tools that can be called from here on."""
+    found = {offer.tool.name: offer for offer in offered_tools(item.objects("tools"))}
+    told |= found
+    return Message(
+        role="tool",
+        content=told_of((offer.tool for offer in found.values()), place=item.place("tools")),
+        tool_call_id=item.needed_text("call_id"),
     )
 
 
