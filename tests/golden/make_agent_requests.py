@@ -102,6 +102,13 @@ AGENTS = {
     "codex, as GPT-5.5": Agent(
         command=CODEX.replace("MODEL", "gpt-5.5"), replies=(call("apply_patch", input=PATCH), DONE)
     ),
+    "codex, as GPT-5.6": Agent(
+        command=CODEX.replace("MODEL", "gpt-5.6-sol"),
+        replies=(
+            call("functions__exec", input=f'await tools.exec_command({{cmd: "{WRITE}"}})'),
+            DONE,
+        ),
+    ),
     "codex, as GPT-5.5, with an MCP server": Agent(
         command=f"""\
 cat > notes.py <<'END'

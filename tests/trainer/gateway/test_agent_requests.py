@@ -19,6 +19,7 @@ RECORDED: dict[str, Any] = json.loads(
 CALLS = {
     "codex": '"type":"function_call","status":"completed"',
     "codex, as GPT-5.5": '"type":"custom_tool_call","status":"completed"',
+    "codex, as GPT-5.6": '"type":"custom_tool_call","status":"completed"',
     "codex, as GPT-5.5, with an MCP server": '"status":"completed","call_id":',
     "gemini": '"functionCall":',
     "claude": '"type":"tool_use"',

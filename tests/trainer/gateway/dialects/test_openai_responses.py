@@ -387,6 +387,52 @@ def test_a_response_that_goes_on_knows_what_was_found_before(
     assert (gateway.last.tools, gateway.last.loaded_tools) == ((), ())
 
 
+EXEC: Any = {"type": "custom", "name": "exec", "description": "Runs."}
+IN_THE_INPUT: Any = {
+    "type": "additional_tools",
+    "role": "developer",
+    "tools": [{"type": "namespace", "name": "functions", "description": "", "tools": [EXEC]}],
+}
+
+
+def test_tools_at_the_head_of_the_input_are_offered_with_the_others(
+    address: str, gateway: ScriptedGateway
+) -> None:
+    gateway.scripts["exec"] = calling("functions__exec", '{"input": "ls"}')
+    sent = [IN_THE_INPUT, {"role": "user", "content": "Hi"}]
+    first = asked(address, model="exec", input=sent, tools=[ASK])
+
+    assert [tool.name for tool in gateway.last.tools] == ["ask", "functions__exec"]
+    assert gateway.last.messages == (Message(role="user", content="Hi"),)
+    assert first["output"][0] == {
+        "type": "custom_tool_call",
+        "id": "fc_0123abcd_0",
+        "call_id": "call_a",
+        "status": "completed",
+        "name": "exec",
+        "namespace": "functions",
+        "input": "ls",
+    }
+    asked(address, model="text", input="Go on", previous_response_id=first["id"])
+    assert [tool.name for tool in gateway.last.tools] == ["functions__exec"]
+
+
+def test_tools_further_on_in_the_input_are_told_of_where_they_stand(
+    address: str, gateway: ScriptedGateway
+) -> None:
+    first = asked(address, model="text", input="Hi")
+    for sent in ({"input": [{"role": "user", "content": "Hi"}]}, {}):
+        before = sent.get("input", [])
+        further = {} if before else {"previous_response_id": first["id"]}
+        asked(address, model="text", input=[*before, IN_THE_INPUT], tools=[ASK], **further)
+
+        told = gateway.last.messages[-1]
+        assert told.role == "system"
+        assert '"name": "functions__exec"' in told.text.split("\n")[1]
+        assert [tool.name for tool in gateway.last.tools] == ["ask"]
+        assert [tool.name for tool in gateway.last.loaded_tools] == ["functions__exec"]
+
+
 def test_a_reply_cut_at_its_length_is_incomplete(client: openai.OpenAI) -> None:
     whole = client.responses.create(model="cut", input="Hi")
     events = list(client.responses.create(model="cut", input="Hi", stream=True))

@@ -43,12 +43,25 @@ _MAX_RESPONSES = 64
 """Of how many responses a `previous_response_id` is known: each holds a whole conversation."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """What a conversation says of tools, beside what each request offers."""
+
+    at_its_head: dict[str, Offer] = field(default_factory=dict[str, Offer])
+    """Those that stand before all messages, by their names."""
+    later: dict[str, Offer] = field(default_factory=dict[str, Offer])
+
+    def copy(self) -> "_Told":
+        """One that goes on apart."""
+        return _Told(at_its_head=dict(self.at_its_head), later=dict(self.later))
+
+
 class ResponseHistory:
     """What later requests of an episode may name: its newest responses, and every item of one."""
 
     def __init__(self) -> None:
         """There is none."""
-        self.conversations: dict[str, tuple[tuple[Message, ...], Mapping[str, Offer]]] = {}
+        self.conversations: dict[str, tuple[tuple[Message, ...], _Told]] = {}
         """Up to and with each response, by its id, and the tools that it tells of; instructions are
         left out, as a later request gives its own."""
         self.items: dict[str, Mapping[str, object]] = {}
@@ -58,7 +71,7 @@ class ResponseHistory:
         self,
         id: str,
         conversation: tuple[Message, ...],
-        told: Mapping[str, Offer],
+        told: _Told,
         items: Sequence[Mapping[str, object]],
     ) -> None:
         """Add a response."""
@@ -133,8 +146,7 @@ class ResponsesRequest(ChatRequest):
     """Whether a later request may name the answer as its `previous_response_id`."""
     forms: Mapping[str, ToolForm] = field(default_factory=dict[str, ToolForm])
     """How a call of each tool is written, by its name in `tools` and `loaded_tools`."""
-    told: Mapping[str, Offer] = field(default_factory=dict[str, Offer])
-    """All tools that the conversation tells of, by their names."""
+    told: _Told = field(default_factory=_Told)
 
 
 class OpenAIResponses:
@@ -155,15 +167,15 @@ class OpenAIResponses:
         fields.refuse(_REFUSED)
         fields.leave_out_others({*_KNOWN, *_SAMPLING, *_REFUSED})
         instructions = fields.text("instructions") or ""
-        offers = offered_tools(fields.objects("tools"))
+        earlier, told_before = self._earlier(fields)
+        told = told_before.copy()
+        newer = _input_messages(fields, self._item, told, is_head=not earlier)
+        offers = [*offered_tools(fields.objects("tools")), *told.at_its_head.values()]
         if not any(offer.form is SEARCH for offer in offers):
             # Nobody here searches the deferred ones, so the model sees them all.
             offers = [replace(offer, is_deferred=False) for offer in offers]
         offered = {offer.tool.name: offer for offer in offers if not offer.is_deferred}
-        earlier, told_before = self._earlier(fields)
-        told = dict(told_before)
-        newer = _input_messages(fields, self._item, told)
-        loaded = {name: offer for name, offer in told.items() if name not in offered}
+        loaded = {name: offer for name, offer in told.later.items() if name not in offered}
         callable_tools = [offer.tool for offer in (*offered.values(), *loaded.values())]
         chosen, demanded = chosen_tools(fields, callable_tools, nested=False)
         settings = openai_settings(fields, constraint=_constraint(fields))
@@ -234,11 +246,11 @@ class OpenAIResponses:
         )
         self._history.keep(f"resp_{id}", (*before, said), request.told, items)
 
-    def _earlier(self, body: Fields) -> tuple[tuple[Message, ...], Mapping[str, Offer]]:
+    def _earlier(self, body: Fields) -> tuple[tuple[Message, ...], _Told]:
         """The conversation that goes before, and the tools that it tells of."""
         previous = body.text("previous_response_id")
         if previous is None:
-            return (), {}
+            return (), _Told()
         if self._history is None:
             raise refusal(
                 "previous_response_id", previous, "null: send all items", kind="unsupported"
@@ -568,9 +580,14 @@ class _Turn:
         self.parts: list[Part] | None = None
         self.calls: list[ToolCall] = []
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether there was an item."""
+        return bool(self.reasoning or self.calls) or self.parts is not None
+
     def taken(self) -> list[Message]:
         """The message, and an empty turn from here on; nothing where there was none."""
-        if not self.reasoning and self.parts is None and not self.calls:
+        if not self.is_begun:
             return []
         message = Message(
             role="assistant",
@@ -583,14 +600,15 @@ class _Turn:
 
 
 def _input_messages(
-    body: Fields, named: Callable[[Fields], Fields], told: dict[str, Offer]
+    body: Fields, named: Callable[[Fields], Fields], told: _Told, *, is_head: bool
 ) -> list[Message]:
     """Messages of the field `input`: items of one reply become one message.
 
     Args:
         body: The request.
         named: The item that an `item_reference` stands for.
-        told: Gets the tools that the messages tell of, by their names.
+        told: Gets the tools that the items tell of.
+        is_head: Whether the conversation begins here.
     """
     given = body.get("input")
     if isinstance(given, str) and given:
@@ -604,7 +622,9 @@ def _input_messages(
         item = named(given_item) if is_name else given_item
         kind = item.get("type") or "message"
         role = item.get("role")
-        if kind == "reasoning":
+        if kind == "additional_tools" and is_head and not messages and not turn.is_begun:
+            told.at_its_head.update(_offers_by_name(item))
+        elif kind == "reasoning":
             if turn.parts is not None or turn.calls:
                 messages += turn.taken()
             turn.reasoning += _thoughts(item)
@@ -620,17 +640,24 @@ def _input_messages(
     return messages + turn.taken()
 
 
-def _other_message(item: Fields, kind: object, told: dict[str, Offer]) -> Message:
+def _other_message(item: Fields, kind: object, told: _Told) -> Message:
+    if kind == "additional_tools":
+        return Message(role="system", content=_told_tools(item, told))
     if kind == "tool_search_output" and item.get("execution") != "server":
-        return _found_tools(item, told)
+        return Message(
+            role="tool",
+            content=_told_tools(item, told),
+            tool_call_id=item.needed_text("call_id"),
+        )
     if isinstance(kind, str) and kind.removesuffix("_output") in CALLS:
         return _result(item)
     if kind != "message":
         raise refusal(
             item.place("type"),
             kind,
-            f"'message', 'reasoning', 'item_reference', {', '.join(CALLS)}, one of these calls "
-            "with _output, or a client's tool_search_call or tool_search_output",
+            "'message', 'reasoning', 'item_reference', 'additional_tools', "
+            f"{', '.join(CALLS)}, one of these calls with _output, or a client's tool_search_call "
+            "or tool_search_output",
             kind="unsupported",
         )
     role = item.choice("role", ("user", "assistant", "system", "developer"))
@@ -641,15 +668,15 @@ def _other_message(item: Fields, kind: object, told: dict[str, Offer]) -> Messag
     )
 
 
-def _found_tools(item: Fields, told: dict[str, Offer]) -> Message:
-    """What a client's search has brought: tools that can be called from here on."""
-    found = {offer.tool.name: offer for offer in offered_tools(item.objects("tools"))}
-    told |= found
-    return Message(
-        role="tool",
-        content=told_of((offer.tool for offer in found.values()), place=item.place("tools")),
-        tool_call_id=item.needed_text("call_id"),
-    )
+def _told_tools(item: Fields, told: _Told) -> str:
+    """Tools that can be called from here on, as the model reads them."""
+    found = _offers_by_name(item)
+    told.later.update(found)
+    return told_of((offer.tool for offer in found.values()), place=item.place("tools"))
+
+
+def _offers_by_name(item: Fields) -> dict[str, Offer]:
+    return {offer.tool.name: offer for offer in offered_tools(item.objects("tools"))}
 
 
 def _result(item: Fields) -> Message:
