@@ -18,6 +18,8 @@ from longhaul_core.memory import FullHistory, PromptTemplate
 from longhaul_core.rollout import EpisodeLimits, EpisodeSpec, run_episode
 from longhaul_core.types import Picture, Split, Trajectory
 from longhaul_envs.check import check_environment
+from longhaul_envs.contract.episodes import pictures_are_as_described
+from longhaul_envs.contract.subject import Subject
 from longhaul_envs.pictures import is_observation_space, picture_space, png, text_picture
 from longhaul_envs.sources import environment_source
 from longhaul_envs.text import text_space
@@ -58,6 +60,29 @@ def test_an_environment_that_shows_pictures_describes_that(
 
     assert shows_pictures({**options})
     assert with_pictures is None or not shows_pictures({})
+
+
+@pytest.mark.parametrize("name", CARDS_AND_BOXES)
+def test_pictures_are_at_most_as_large_as_an_environment_says(name: str) -> None:
+    spec = GymEnvironmentSpec(
+        environment_id=f"longhaul/{name}-v0", options={"observation": "image"}
+    )
+    source = environment_source(spec)
+    described = source.describe()
+    subject = Subject(
+        spec=spec,
+        description=described,
+        is_gym=True,
+        tasks={},
+        starts=(),
+        sample=source.tasks(Split.TRAIN)[:2],
+        horizon=1,
+    )
+    assert described.picture_pixels is not None
+    smaller = replace(described, picture_pixels=described.picture_pixels // 2)
+
+    assert list(pictures_are_as_described(subject)) == []
+    assert list(pictures_are_as_described(replace(subject, description=smaller)))
 
 
 def test_tasks_without_a_list_are_shared_out_by_what_their_pictures_show() -> None:

@@ -53,9 +53,10 @@ class Section(BaseModel):
             value: object = getattr(self, name)
             if isinstance(value, Section):
                 yield from value.all_remarks()
-            for place, part in enumerate(value if isinstance(value, tuple) else ()):
-                if isinstance(part, Section):
-                    yield from (f"{name}[{place}]: {text}" for text in part.all_remarks())
+            elif isinstance(value, tuple):
+                for place, part in enumerate(cast("tuple[object, ...]", value)):
+                    if isinstance(part, Section):
+                        yield from (f"{name}[{place}]: {text}" for text in part.all_remarks())
 
     def as_read(self) -> Self:
         """With the defaults of settings that mean nothing beside the others."""
