@@ -355,7 +355,7 @@ class RunConfig(Section):
                 'optimizer.rows = "merged" merges nothing with memory.kind = '
                 f'"{min(kinds)}", whose prompts do not repeat earlier replies'
             )
-        max_row_tokens = self.optimizer.max_row_tokens
+        max_row_tokens = self.optimizer.max_row_tokens if self.optimizer.rows == "merged" else None
         if max_row_tokens is not None and max_row_tokens > longest_row:
             yield Remark(
                 f"optimizer.max_row_tokens = {max_row_tokens} is more than any row can have: "
