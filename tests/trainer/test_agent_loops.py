@@ -1,6 +1,8 @@
 """Tests for `longhaul_trainer.agent_loops`."""
 
 import gc
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -176,6 +178,33 @@ def test_a_collection_passes_by_what_was_loaded_and_collects_what_comes_later() 
         gc.unfreeze()
         gc.set_threshold(*before)
     assert any(each is loaded for each in gc.get_objects())
+
+
+def test_the_clock_collects_nothing_while_it_is_told_not_to() -> None:
+    program = """
+import time, weakref
+from longhaul_trainer import agent_loops
+
+class Ring:
+    def __init__(self):
+        self.itself = self
+
+agent_loops.COLLECTION_SECONDS = 0.01
+agent_loops.spare_what_is_loaded()
+with agent_loops.nothing_collected():
+    ring = weakref.ref(Ring())
+    kept = [[number] for number in range(50_000)]
+    time.sleep(0.5)
+    print(ring() is None)
+while ring() is not None:
+    time.sleep(0.01)
+print(ring() is None)
+"""
+    ended = subprocess.run(
+        (sys.executable, "-c", program), capture_output=True, text=True, check=True, timeout=120
+    )
+
+    assert ended.stdout.split() == ["False", "True"]
 
 
 def test_what_is_young_is_collected_by_the_clock_and_not_while_it_is_made() -> None:

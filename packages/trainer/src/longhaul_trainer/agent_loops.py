@@ -8,10 +8,11 @@ share of them that does not change (docs/decisions/0016-resources-and-agent-loop
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ __all__ = [
     "episodes_of_a_group",
     "least_workers",
     "most_agent_loops",
+    "nothing_collected",
     "num_agent_loops",
     "shares",
     "spare_what_is_loaded",
@@ -177,6 +179,22 @@ def spare_what_is_loaded() -> None:
 
 
 _COLLECTOR = "garbage collector"
+_COLLECTING = threading.Lock()
+
+
+@contextlib.contextmanager
+def nothing_collected() -> Generator[None]:
+    """While the block runs, the garbage collector frees nothing.
+
+    Ray ends a process at once, with status 1 and without a word, where a reference of its own is
+    freed on one thread while another shuts it down.
+    """
+    with _COLLECTING:
+        gc.disable()
+        try:
+            yield
+        finally:
+            gc.enable()
 
 
 def _collect_by_the_clock() -> None:
@@ -185,5 +203,7 @@ def _collect_by_the_clock() -> None:
         time.sleep(COLLECTION_SECONDS)
         young, middle, old = gc.get_count()
         _, more, most = gc.get_threshold()
-        if young >= _NEW_OBJECTS:
+        if young < _NEW_OBJECTS:
+            continue
+        with _COLLECTING:
             gc.collect(2 if old >= most else 1 if middle >= more else 0)

@@ -24,6 +24,7 @@ import ray
 
 from longhaul_core.errors import MachineError
 from longhaul_core.processes import descendants
+from longhaul_trainer.agent_loops import nothing_collected
 from longhaul_trainer.caches import home_is_writable
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.device import Device
@@ -88,7 +89,8 @@ def connected(
                 require_alike(nodes, files=files)
             yield
         finally:
-            ray.shutdown()
+            with nothing_collected():
+                ray.shutdown()
 
 
 @contextmanager

@@ -321,6 +321,8 @@ class _Launch:
                 raise
             finally:
                 progress.look_away()
+                if trainer is not None:
+                    trainer.leave_audit()
                 try:
                     if not progress.terminated:
                         playing.close()  # what was played until now is recorded

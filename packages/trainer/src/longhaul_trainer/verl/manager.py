@@ -188,7 +188,8 @@ class InProcessAgentLoopManager(AgentLoopManagerTQ):
 
     async def _init_agent_loop_workers(self) -> None:
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="episodes", daemon=True).start()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="episodes", daemon=True)
+        self._thread.start()
 
         async def build() -> object:
             return StoppableWorker(
@@ -215,9 +216,13 @@ class InProcessAgentLoopManager(AgentLoopManagerTQ):
         """Always: it is in this process."""
 
     def stop(self) -> None:
-        """Give up the episodes that are still being played, within a minute."""
+        """Give up the episodes that are still being played, within a minute; nothing runs then."""
         closing = self._worker.close(within_seconds=LONGEST_CLOSE_SECONDS)
-        asyncio.run_coroutine_threadsafe(closing, self._loop).result(60)
+        try:
+            asyncio.run_coroutine_threadsafe(closing, self._loop).result(60)
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(CLOSE_SECONDS)
 
 
 AgentLoops = StoppableAgentLoopManager | InProcessAgentLoopManager

@@ -63,6 +63,7 @@ class RunProgress:
         self._stack = ExitStack()
         self._ended = threading.Event()
         self._recorder: RunRecorder | None = None
+        self._asking = threading.Lock()
         self._is_interrupting = False
         """Whether the next signal is the watch's own."""
         self._is_ending = False
@@ -158,9 +159,13 @@ class RunProgress:
         self._is_ending = True
 
     def look_away(self) -> None:
-        """Ask the recorder nothing any more: it is about to end as well."""
+        """Ask the recorder nothing any more: it is about to end as well.
+
+        Ray ends a process, without a word, that asks something of it after its end.
+        """
         self.hold_signals()
-        self._recorder = None
+        with self._asking:
+            self._recorder = None
 
     def _watch(self) -> None:
         while not self._ended.wait(REDRAW_SECONDS):
@@ -185,11 +190,12 @@ class RunProgress:
             self._interrupt()
 
     def _ask(self) -> None:
-        recorder = self._recorder
-        if recorder is None or time.monotonic() - self._asked < ASK_SECONDS:
-            return
-        self._asked = time.monotonic()
-        status = recorder.alive()
+        with self._asking:
+            recorder = self._recorder
+            if recorder is None or time.monotonic() - self._asked < ASK_SECONDS:
+                return
+            self._asked = time.monotonic()
+            status = recorder.alive()
         if status is None:
             return
         self._counts = status.counts

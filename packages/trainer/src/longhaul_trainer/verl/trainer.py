@@ -45,6 +45,7 @@ from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry
 
 from longhaul_core.errors import AllFailedError, LonghaulError
 from longhaul_core.horizons import HorizonState
+from longhaul_core.store.records import Record
 from longhaul_core.tasks import Panel, TaskStream
 from longhaul_core.types import Split, Task
 from longhaul_trainer.horizons import horizon_schedule
@@ -100,6 +101,9 @@ UNREAD_BY_WORKERS = frozenset(
 )
 """Fields of rows that the learner's and the critic's processes have no use for."""
 
+LONGEST_WRITE_SECONDS = 5.0
+"""How long a run that ends waits for its audit's result to be written."""
+
 POLL_SECONDS = 0.1
 """How often the trainer looks whether its episodes have ended; verl's own 2 s cost up to
 that much of every training step."""
@@ -136,6 +140,8 @@ class LonghaulTrainer(PPOTrainer):
         self._horizon_state = HorizonState()
         self._checkpoint_is_due = False
         self._audit: threading.Thread | None = None
+        self._writing_audit = threading.Lock()
+        self._audit_is_left = False
         self._over: dict[str, Any] | None = None
         """State of the last training step of this attempt that is over; None before the first."""
         self.scores: dict[int, PanelScore] = {}
@@ -724,9 +730,20 @@ class LonghaulTrainer(PPOTrainer):
             self._run.store,
             run_id=self._context.run_context.run_id,
             training_step=self.global_steps,
-            write=self._context.recorder.write,
+            write=self._write_audit,
             warn=self._context.stages.warn,
         )
+
+    def _write_audit(self, records: Sequence[Record]) -> None:
+        with self._writing_audit:
+            if not self._audit_is_left:
+                self._context.recorder.write(records)
+
+    def leave_audit(self) -> None:
+        """Have an audit that goes on write nothing: Ray, by which it would, is about to end."""
+        self._audit_is_left = True
+        if self._writing_audit.acquire(timeout=LONGEST_WRITE_SECONDS):
+            self._writing_audit.release()
 
     def remove_older_text(self) -> None:
         """Let the writer remove what retention does not keep, unless the audit still reads."""
