@@ -1,5 +1,6 @@
 """Tests for `longhaul_trainer.verl.loopback` and `longhaul_trainer.verl.private_folder`."""
 
+import importlib
 import os
 import tempfile
 from pathlib import Path
@@ -53,6 +54,7 @@ def test_what_a_run_starts_listens_on_loopback_and_all_is_put_back(
     temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "eth7")  # a user's own
+    importlib.import_module("ray")  # which sets a variable for itself
     before = dict(os.environ)
 
     with on_loopback(temporary):
@@ -76,4 +78,4 @@ def test_workers_meet_in_a_file_of_their_group_on_one_machine_and_at_verls_port_
     meet_in_a_file()
 
     assert os.environ["DIST_INIT_METHOD"] == f"file://{temporary}/torchactor-x-4711"
-    monkeypatch.delenv("DIST_INIT_METHOD")
+    del os.environ["DIST_INIT_METHOD"]  # monkeypatch would bring it back

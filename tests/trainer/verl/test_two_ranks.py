@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from longhaul_trainer.models.tiny_vision import write_tiny_vision_model
 from longhaul_trainer.training.rank_balance import imbalance, shared_out
 from ports import free_port
 from trainer.verl.picture_rows import picture_rows, plain_model
+from trainer.verl.pythons import Pythons
 from trainer.verl.rank_pictures import PLACES
 from trainer.verl.rank_update import BALANCED, NUM_RANKS, WRONG
 from trainer.verl.updates import (
@@ -36,24 +36,20 @@ TIME_LIMIT_SECONDS = 600
 
 
 @pytest.fixture(scope="module")
-def folder(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(model_folder: Path, pythons: Pythons, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the ranks left."""
     folder = tmp_path_factory.mktemp("ranks")
-    run_both_ranks("rank_update.py", model_folder, folder)
+    run_both_ranks("rank_update.py", model_folder, folder, pythons=pythons)
     return folder
 
 
-def run_both_ranks(program: str, model: Path, folder: Path) -> None:
-    """Run a program of this folder once for each rank, with the model; what it leaves is there.
-
-    The ranks are no forks: of those two have waited for each other for ever, twice in some hundred
-    suites, and once did not find each other (Gloo's mesh of connections).
-    """
+def run_both_ranks(program: str, model: Path, folder: Path, *, pythons: Pythons) -> None:
+    """Run a program of this folder once for each rank, with the model; what it leaves is there."""
     tests = str(Path(__file__).parents[2])
     file, port = Path(__file__).with_name(program), str(free_port())
     ranks: list[subprocess.Popen[bytes]] = []
     for rank in range(NUM_RANKS):
-        command = [sys.executable, str(file), str(rank), port, str(model), str(folder)]
+        command = [pythons.verl, str(file), str(rank), port, str(model), str(folder)]
         with (folder / f"rank-{rank}.log").open("wb") as log:
             environment = os.environ | {"PYTHONPATH": tests, "OMP_NUM_THREADS": "1"}
             ranks.append(
@@ -142,7 +138,9 @@ def test_the_model_is_put_together_from_what_both_ranks_hold(
     )
 
 
-def test_a_rank_without_a_picture_learns_with_one_that_has_several(tmp_path: Path) -> None:
+def test_a_rank_without_a_picture_learns_with_one_that_has_several(
+    pythons: Pythons, tmp_path: Path
+) -> None:
     """Both gather the part that reads pictures, or one would wait for the other for ever."""
     model = tmp_path / "model"
     model.mkdir()
@@ -152,7 +150,7 @@ def test_a_rank_without_a_picture_learns_with_one_that_has_several(tmp_path: Pat
     given = [rows[place] for places in PLACES for place in places]
     expected = expected_gradients(plain, given, LOSSES["clipped"])
 
-    run_both_ranks("rank_pictures.py", model, tmp_path)
+    run_both_ranks("rank_pictures.py", model, tmp_path, pythons=pythons)
 
     found = torch.load(tmp_path / "gradients.pt")
     assert error(found, expected) <= MAX_ERROR
