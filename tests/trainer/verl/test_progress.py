@@ -57,13 +57,6 @@ def short_stages() -> RunConfig:
     )
 
 
-def hasty() -> RunConfig:
-    """A run that waits no longer than a moment for the end of a training step."""
-    config = short_stages()
-    checkpoint = config.checkpoint.model_copy(update={"grace_seconds": 0.05})
-    return config.model_copy(update={"checkpoint": checkpoint})
-
-
 def silent_seconds(engine: Engine) -> float:
     with Session(engine) as session:
         return liveness(session, run_id="run", now=time.time()).silent_seconds
@@ -126,12 +119,21 @@ def test_a_signal_cancels_a_run_and_a_second_one_changes_nothing(
     assert signal.getsignal(number) is before
 
 
-def test_a_signal_while_weights_change_lets_the_training_step_end(tmp_path: Path) -> None:
+@contextmanager
+def signalled_while_weights_change(folder: Path) -> Generator[tuple[RunProgress, StageClock]]:
+    """A run that has had SIGTERM in its first update, and has minutes to end it."""
     stages = StageClock()
-    with RunProgress(stages, config=short_stages(), log_folder=tmp_path) as progress:
+    with RunProgress(stages, config=short_stages(), log_folder=folder) as progress:
         stages.begin_step(1)
         stages.begin_update(1)
         signal.raise_signal(signal.SIGTERM)
+        yield progress, stages
+    assert progress.cancelled_by == "SIGTERM"
+    assert not progress.deadline_missed
+
+
+def test_a_signal_while_weights_change_lets_the_training_step_end(tmp_path: Path) -> None:
+    with signalled_while_weights_change(tmp_path) as (progress, stages):
         assert progress.terminated
         for stage in ("weight sync", "validation", "checkpoint"):
             stages.enter(stage, training_step=1)
@@ -144,14 +146,11 @@ def test_a_training_step_that_ended_in_time_after_a_signal_is_kept_in_peace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress_module, "REDRAW_SECONDS", 0.02)
-    stages = StageClock()
-    with RunProgress(stages, config=hasty(), log_folder=tmp_path) as progress:
-        stages.begin_update(1)
-        signal.raise_signal(signal.SIGTERM)
+    with signalled_while_weights_change(tmp_path) as (progress, stages):
         stages.finished(training_step=1, metrics=METRICS)
         progress.hold_signals()
-        deadline = progress._ends_at
-        wait_for(lambda: progress._ends_at != deadline)  # the watch saw it, and let it pass
+        progress._ends_at = 0.0  # the grace is over while the checkpoint is written
+        wait_for(lambda: progress._ends_at > 0)  # the watch saw it, and let it pass
         signal.raise_signal(signal.SIGHUP)
 
 
@@ -159,14 +158,10 @@ def test_a_training_step_that_does_not_end_in_time_after_a_signal_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress_module, "REDRAW_SECONDS", 0.02)
-    stages = StageClock()
-    with RunProgress(stages, config=hasty(), log_folder=tmp_path) as progress:
-        stages.begin_update(1)
-        signal.raise_signal(signal.SIGTERM)
+    with signalled_while_weights_change(tmp_path) as (progress, _):
         with pytest.raises(KeyboardInterrupt):
+            progress._ends_at = 0.0
             wait_for(lambda: False)
-    assert progress.cancelled_by == "SIGTERM"
-    assert not progress.deadline_missed
 
 
 def test_under_nohup_a_run_outlives_its_terminal(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentLoop",
+    "collect_what_is_due",
     "episodes_at_once",
     "episodes_of_a_group",
     "least_workers",
@@ -198,12 +199,15 @@ def nothing_collected() -> Generator[None]:
 
 
 def _collect_by_the_clock() -> None:
-    """Collect each generation as often, in relation to the younger one, as Python does."""
     while True:
         time.sleep(COLLECTION_SECONDS)
-        young, middle, old = gc.get_count()
-        _, more, most = gc.get_threshold()
-        if young < _NEW_OBJECTS:
-            continue
+        collect_what_is_due()
+
+
+def collect_what_is_due() -> None:
+    """Collect each generation as often, in relation to the younger one, as Python does."""
+    young, middle, old = gc.get_count()
+    _, more, most = gc.get_threshold()
+    if young >= _NEW_OBJECTS:
         with _COLLECTING:
             gc.collect(2 if old >= most else 1 if middle >= more else 0)
