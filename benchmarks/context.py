@@ -30,14 +30,14 @@ from longhaul_core.rollout import Agent, EpisodeLimits, EpisodeSpec, run_episode
 from longhaul_core.types import Observation, Split, Step, Task, Trajectory
 from longhaul_envs.play import play
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.environments import (
+from longhaul_trainer.models import prepare_model
+from longhaul_trainer.play.environments import (
     RunEnvironments,
     environment_spec,
     prompt_template,
     source_of,
     task_panel,
 )
-from longhaul_trainer.models import prepare_model
 from longhaul_trainer.rendering.renderer import ChatTemplateRenderer
 from longhaul_trainer.training.merging import Row, cut_into_rows
 

@@ -39,7 +39,7 @@ from longhaul_core.types import Split
 from longhaul_envs.baselines import baseline_scores
 from longhaul_envs.browser.chromium import chromium_executable
 from longhaul_trainer.config import load_default_config
-from longhaul_trainer.environments import environment_spec, task_panel
+from longhaul_trainer.play.environments import environment_spec, task_panel
 
 SEEDS = (0, 1, 2)
 

@@ -46,9 +46,9 @@ from timed_world import HORIZON, ID, Script, script_of
 from longhaul_core.store.records import RunStarted
 from longhaul_core.types import Split, Task
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.environments import descriptions_of
 from longhaul_trainer.models import prepare_model
-from longhaul_trainer.training.run_context import RunContext
+from longhaul_trainer.play.environments import descriptions_of
+from longhaul_trainer.run.context import RunContext
 from longhaul_trainer.verl.variables import prepare_environment
 
 if TYPE_CHECKING:

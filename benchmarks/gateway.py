@@ -75,11 +75,11 @@ from longhaul_core.policy import Completion, Prompt
 from longhaul_core.rollout import EpisodeLimits, EpisodeSession, EpisodeSpec, Responder
 from longhaul_core.store import StoreWriter, open_store
 from longhaul_core.types import Message, Sampling, Split, StopReason, Task
-from longhaul_trainer.agent_loops import spare_what_is_loaded
 from longhaul_trainer.gateway.episode import CallRules, OpenEpisode
 from longhaul_trainer.gateway.exchange import ChatRequest
 from longhaul_trainer.gateway.server import Gateway
 from longhaul_trainer.rendering.renderer import ChatTemplateRenderer, load_renderer
+from longhaul_trainer.run.garbage import spare_what_is_loaded
 from store_samples import make_record, run_started
 
 ROOT = Path(__file__).parents[1]

@@ -19,7 +19,7 @@ from sqlalchemy import text
 from longhaul_core.evaluation import cluster_bootstrap_difference, cluster_t_difference
 from longhaul_core.evaluation.paired import paired_differences
 from longhaul_core.store import read_only_engine
-from longhaul_trainer.run_directory import RunDirectory
+from longhaul_trainer.run.directory import RunDirectory
 
 SEEDS = (1, 2, 3)
 HELD_OUT = 256

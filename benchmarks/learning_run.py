@@ -49,17 +49,17 @@ from longhaul_core.tasks import Panel
 from longhaul_core.types import FailedEpisode, Observation, SampledTokens, Split, Task, Trajectory
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.learning import LossConfig
-from longhaul_trainer.environments import (
+from longhaul_trainer.losses import ActionTokens, ppo_loss
+from longhaul_trainer.play.environments import (
     environment_spec,
     prompt_template,
     source_of,
     task_panel,
     task_stream,
 )
-from longhaul_trainer.losses import ActionTokens, ppo_loss
 from longhaul_trainer.rendering.pieces import token_pieces
+from longhaul_trainer.run.context import RunContext
 from longhaul_trainer.training.merging import beside_rows, cut_into_rows, metadata_of
-from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.training.run_records import RunRecords
 from longhaul_trainer.training.step_metadata import GroupName, RowMetadata
 from longhaul_trainer.training.training_step import TrainingStep

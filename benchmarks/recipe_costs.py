@@ -15,9 +15,9 @@ from typing import Any
 
 from longhaul_core.page_part import PagePart
 from longhaul_trainer.config import RunConfig, load_config
-from longhaul_trainer.resources import Needs, needs_of
-from longhaul_trainer.resources.published import shapes_of
-from longhaul_trainer.resources.step_time import TYPICAL_STEPS, Range
+from longhaul_trainer.preflight.resources import Needs, needs_of
+from longhaul_trainer.preflight.resources.published import shapes_of
+from longhaul_trainer.preflight.resources.step_time import TYPICAL_STEPS, Range
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 PART = PagePart("costs")

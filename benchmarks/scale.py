@@ -53,11 +53,11 @@ from sqlalchemy.orm import Session
 from longhaul_core.store.queries import storage_stats
 from longhaul_core.store.records import RunStarted
 from longhaul_core.store.session import read_only_engine
-from longhaul_trainer.agent_loops import episodes_at_once
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.environments import descriptions_of, task_stream
+from longhaul_trainer.config.agent_loops import episodes_at_once
 from longhaul_trainer.models import prepare_model
-from longhaul_trainer.training.run_context import RunContext
+from longhaul_trainer.play.environments import descriptions_of, task_stream
+from longhaul_trainer.run.context import RunContext
 from longhaul_trainer.training.stages import StageClock
 from longhaul_trainer.verl.variables import prepare_environment
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from longhaul_trainer.provenance import describe_host
+from longhaul_trainer.run.provenance import describe_host
 
 SAMPLE_SECONDS = 2.0
 NAMED = ("gen", "old_log_prob", "update_actor", "update_weights")

@@ -38,7 +38,7 @@ from longhaul_core.types import (
     Trajectory,
 )
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.horizons import horizon_schedule
+from longhaul_trainer.play.horizons import horizon_schedule
 from longhaul_trainer.training.credit import CriticValues, TrainedCall, TrainedEpisode
 from longhaul_trainer.training.merging import cut_into_rows, metadata_of, trained_calls
 from longhaul_trainer.training.run_records import call_credit

@@ -16,10 +16,10 @@ from longhaul_core.policy import Policy
 from longhaul_core.rollout import EpisodeLimits, EpisodeOutcome, EpisodeSpec, Responder
 from longhaul_trainer.gateway.episode import CallRules
 from longhaul_trainer.gateway.server import Gateway
-from longhaul_trainer.programs.command import CommandProgram
-from longhaul_trainer.programs.grader import Grader
-from longhaul_trainer.programs.play import play_program
-from longhaul_trainer.programs.program import Program
+from longhaul_trainer.play.programs.command import CommandProgram
+from longhaul_trainer.play.programs.grader import Grader
+from longhaul_trainer.play.programs.play import play_program
+from longhaul_trainer.play.programs.program import Program
 
 COMMAND = [sys.executable, "-I", "-S", str(Path(faulty_program.__file__).absolute())]
 LIMITS = EpisodeLimits(horizon=8, max_prompt_tokens=4_096, close_deadline_seconds=0.5)

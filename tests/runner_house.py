@@ -14,10 +14,10 @@ from longhaul_core.rollout import EpisodeOutcome
 from longhaul_core.store.records import LeaseOutcome
 from longhaul_trainer.gateway.server import Gateway
 from longhaul_trainer.gateway.settings import GatewaySettings
-from longhaul_trainer.runners.leases import Lease, Leases, Offer
-from longhaul_trainer.runners.remote import RemoteProgram
-from longhaul_trainer.runners.routes import runner_routes
-from longhaul_trainer.runners.wire import TOKEN_VARIABLE
+from longhaul_trainer.play.runners.leases import Lease, Leases, Offer
+from longhaul_trainer.play.runners.remote import RemoteProgram
+from longhaul_trainer.play.runners.routes import runner_routes
+from longhaul_trainer.play.runners.wire import TOKEN_VARIABLE
 from program_house import COMMAND, Choices, House
 
 TOKEN = "a-token-of-the-tests-alone"

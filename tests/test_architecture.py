@@ -5,6 +5,7 @@ never declared. This is the check that does not. The rules read as ARCHITECTURE.
 """
 
 import ast
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable
@@ -59,6 +60,17 @@ LAYERS_OF_CORE: dict[str, frozenset[str]] = {
 }
 """Parts of the core that stay apart, and which parts of it they may import: the bottom, and the
 audit, which would agree with any mistake in code that it shared."""
+
+FLOORS_OF_TRAINER: tuple[tuple[str, ...], ...] = (
+    ("losses", "models"),
+    ("config", "rendering"),
+    ("gateway", "run"),
+    ("play", "training"),
+    ("verl",),
+    ("preflight",),
+    ("cli",),
+)
+"""The trainer's folders, each of which imports from floors below its own."""
 
 SOURCES = sorted([*ROOT.glob("packages/*/src/**/*.py"), *ROOT.glob("apps/*/src/**/*.py")])
 
@@ -153,6 +165,18 @@ def across_layers_of_the_core(inside: Path, modules: set[str]) -> set[str]:
     return inner - LAYERS_OF_CORE[part] - {part.removesuffix(".py")}
 
 
+def up_the_floors_of_the_trainer(inside: Path, modules: set[str]) -> set[str]:
+    """Which folders of the trainer a file there imports from its own floor or from above it."""
+    if inside.parts[0] != "longhaul_trainer" or inside.name == inside.parts[1]:
+        return set()
+    own = inside.parts[1]
+    floor_of = {folder: at for at, floor in enumerate(FLOORS_OF_TRAINER) for folder in floor}
+    inner = {name.split(".")[1] for name in modules if name.startswith("longhaul_trainer.")}
+    return {
+        folder for folder in (inner & floor_of.keys()) - {own} if floor_of[folder] >= floor_of[own]
+    }
+
+
 def test_there_is_source_to_look_at() -> None:
     assert len(SOURCES) > 50
 
@@ -161,6 +185,13 @@ def test_every_package_is_under_the_rules() -> None:
     packages = {inside_source(path).parts[0] for path in SOURCES}
 
     assert packages == MAY_IMPORT.keys()
+
+
+def test_the_trainer_has_folders_on_floors_and_no_loose_module() -> None:
+    inside = [inside_source(path) for path in SOURCES]
+    parts = {path.parts[1] for path in inside if path.parts[0] == "longhaul_trainer"}
+
+    assert parts == {"__init__.py", *itertools.chain(*FLOORS_OF_TRAINER)}
 
 
 Rule = Callable[[Path, set[str]], set[str]]
@@ -179,6 +210,10 @@ BREACHES: dict[Rule, list[tuple[str, str, str]]] = {
     across_layers_of_the_core: [
         ("longhaul_core/types.py", "longhaul_core.errors", "errors"),
         ("longhaul_core/audit/rules/a.py", "longhaul_core.advantages.gigpo", "advantages"),
+    ],
+    up_the_floors_of_the_trainer: [
+        ("longhaul_trainer/config/a.py", "longhaul_trainer.play.players", "play"),
+        ("longhaul_trainer/play/a.py", "longhaul_trainer.training.credit", "training"),
     ],
 }
 """Each rule over imports, and what breaks it: a file, a module there, and the fault found."""
@@ -246,7 +281,7 @@ def test_imports_inside_functions_and_of_submodules_are_seen(tmp_path: Path) -> 
         "longhaul_viewer.data",
         "longhaul_viewer.data.play",
         "longhaul_trainer.cli.main",
-        "longhaul_trainer.doctor",
+        "longhaul_trainer.preflight.doctor",
     ],
 )
 def test_importing_what_runs_on_a_laptop_loads_no_training_stack(module: str) -> None:

@@ -9,7 +9,7 @@ to 65,536 tokens, and is trained as any other.
 import sys
 from pathlib import Path
 
-from longhaul_trainer.programs.grader import Graded
+from longhaul_trainer.play.programs.grader import Graded
 
 WORDS = ("hello", "welcome", "hi", "howdy", "ahoy", "cheers")
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"

@@ -18,7 +18,7 @@ import longhaul
 from longhaul_core.types import Trajectory
 from longhaul_trainer.gateway.dialects.credit import credit_of
 from longhaul_trainer.gateway.exchange import CreditReport
-from longhaul_trainer.programs.command import CommandProgram
+from longhaul_trainer.play.programs.command import CommandProgram
 from program_house import House
 
 SOURCE = Path(longhaul.__file__)

@@ -15,7 +15,7 @@ from typing import Any
 
 import openai
 
-from longhaul_trainer.programs.program import Endpoint
+from longhaul_trainer.play.programs.program import Endpoint
 
 sys.path.append(str(Path(__file__).parents[2] / "examples" / "agents"))
 island: Any = importlib.import_module("island")

@@ -22,11 +22,11 @@ from longhaul_core.rollout import EpisodeLimits, EpisodeOutcome, EpisodeSpec, Re
 from longhaul_core.types import StopReason, Trajectory
 from longhaul_trainer.gateway.episode import CallRules
 from longhaul_trainer.gateway.server import Gateway
-from longhaul_trainer.programs.command import CommandProgram
-from longhaul_trainer.programs.function import FunctionProgram
-from longhaul_trainer.programs.grader import Grader
-from longhaul_trainer.programs.play import play_program
-from longhaul_trainer.programs.program import Program
+from longhaul_trainer.play.programs.command import CommandProgram
+from longhaul_trainer.play.programs.function import FunctionProgram
+from longhaul_trainer.play.programs.grader import Grader
+from longhaul_trainer.play.programs.play import play_program
+from longhaul_trainer.play.programs.program import Program
 from training.launching import forked_trainer
 
 GUIDE = Guide.read("agents.md")

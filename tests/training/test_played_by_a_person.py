@@ -15,10 +15,10 @@ from longhaul_core.store.records import EpisodeRecord, RunStarted
 from longhaul_core.store.session import read_only_engine
 from longhaul_core.store.writer import StoreWriter
 from longhaul_core.types import Message, Sampling, Split, Task, Tool
-from longhaul_trainer.agent_loops import AgentLoop
+from longhaul_trainer.config.agent_loops import AgentLoop
 from longhaul_trainer.config.load import parse_config
-from longhaul_trainer.environments import descriptions_of
-from longhaul_trainer.players import EnvironmentPlayer, limits_of
+from longhaul_trainer.play.environments import descriptions_of
+from longhaul_trainer.play.players import EnvironmentPlayer, limits_of
 from longhaul_viewer.data import play as play_data
 from longhaul_viewer.play.table import Choice, PlayTable
 

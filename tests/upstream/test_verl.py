@@ -636,7 +636,7 @@ def test_rows_are_divided_among_storage_units_by_their_number() -> None:
     from transfer_queue.storage.simple_storage import SimpleStorageUnit
     from transfer_queue.utils.common import get_node_round_robin_scheduling_strategies
 
-    # resources/rows.py: each unit takes its share of the limit, or anything without one
+    # verl/queue_rows.py: each unit takes its share of the limit, or anything without one
     manager: Any = AsyncSimpleStorageManager
     unit_class: Any = SimpleStorageUnit
     unit = source(unit_class.__ray_metadata__.modified_class.__init__)
@@ -659,7 +659,7 @@ def test_pools_reserve_processors_by_the_processes_that_may_share_a_gpu() -> Non
     from verl.workers.rollout.replica import RolloutReplica
     from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMReplica
 
-    from longhaul_trainer.resources.processors import OF_A_LEARNER_GPU, OF_AN_ENGINE_GPU
+    from longhaul_trainer.verl.processors import OF_A_LEARNER_GPU, OF_AN_ENGINE_GPU
 
     fields = {field.name: field.default for field in dataclasses.fields(ResourcePoolManager)}
     assert fields["max_colocate_count"] == OF_A_LEARNER_GPU
@@ -678,7 +678,7 @@ def test_what_the_sums_of_memory_and_disk_say_of_the_learner_is_so() -> None:
     from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
     from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer
 
-    from longhaul_trainer.resources.gpu_memory import CHUNK_TOKENS
+    from longhaul_trainer.preflight.resources.gpu_memory import CHUNK_TOKENS
 
     chunk = inspect.signature(FusedLinearForPPOFunction.forward).parameters["chunk_size"]
     assert chunk.default == CHUNK_TOKENS

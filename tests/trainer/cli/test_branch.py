@@ -21,11 +21,11 @@ from longhaul_core.rollout.expert import EXPERT
 from longhaul_core.store import open_store, queries
 from longhaul_core.store.retention import Retention
 from longhaul_core.store.session import read_only_engine
-from longhaul_trainer.branches import Continuations
 from longhaul_trainer.cli.main import app
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.play.branches import Continuations
 from store_samples import make_failure, make_trajectory
-from trainer.imitation.conftest import NUMBER_LINE, experts
+from trainer.play.imitation.conftest import NUMBER_LINE, experts
 
 __all__ = ["experts"]  # a fixture
 

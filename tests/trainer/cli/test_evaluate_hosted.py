@@ -20,7 +20,7 @@ from longhaul_core.store.queries import RunSummary, evaluations, list_runs
 from longhaul_core.store.session import read_only_engine
 from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.main import app
-from longhaul_trainer.programs.program import Endpoint
+from longhaul_trainer.play.programs.program import Endpoint
 
 PROGRAM = "from longhaul_trainer.cli.main import main; main()"
 NUM_TASKS = 4

@@ -12,7 +12,7 @@ from longhaul_core import errors
 from longhaul_trainer.cli.exit_codes import ExitCode, show_error
 from longhaul_trainer.cli.run_log import NOISE, RunLog
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.run_directory import RunDirectory
+from longhaul_trainer.run.directory import RunDirectory
 
 
 @pytest.mark.parametrize(

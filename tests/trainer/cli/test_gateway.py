@@ -21,13 +21,13 @@ from longhaul_core.rollout import EpisodeLimits, Responder
 from longhaul_core.store.queries import list_runs
 from longhaul_core.store.records import EpisodeRecord
 from longhaul_core.store.session import read_only_engine
-from longhaul_trainer import stored_run
 from longhaul_trainer.cli import gateway
 from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.main import app
 from longhaul_trainer.cli.stored_runs import ask_to_stop
 from longhaul_trainer.config import RunConfig, load_default_config
 from longhaul_trainer.gateway.hosted import Endpoint
+from longhaul_trainer.run import stored_run
 from standing import Standing, ask, post
 
 

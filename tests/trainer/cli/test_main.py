@@ -24,8 +24,8 @@ from longhaul_trainer.cli.arguments import console_of
 from longhaul_trainer.cli.main import app, main
 from longhaul_trainer.config import RunConfig, parse_config
 from longhaul_trainer.models import prepare_model
-from longhaul_trainer.offline import OFFLINE_ENVIRONMENT
-from longhaul_trainer.run_directory import RunDirectory
+from longhaul_trainer.run.directory import RunDirectory
+from longhaul_trainer.run.offline import OFFLINE_ENVIRONMENT
 from store_samples import run_started
 from verl_process import process_variables
 
@@ -34,7 +34,7 @@ PROGRAM = ["-c", "from longhaul_trainer.cli.main import main; main()"]
 HOLD = """
 import sys, time
 from pathlib import Path
-from longhaul_trainer.run_directory import RunDirectory
+from longhaul_trainer.run.directory import RunDirectory
 with RunDirectory(path=Path(sys.argv[1])).locked():
     print("held", flush=True)
     time.sleep(60)

@@ -38,7 +38,7 @@ from longhaul_trainer.cli.stored_runs import (
     verify_file,
 )
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.run_directory import RunDirectory
+from longhaul_trainer.run.directory import RunDirectory
 from store_samples import make_training_step, run_started
 
 DAY = 86_400.0

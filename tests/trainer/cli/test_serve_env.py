@@ -21,8 +21,8 @@ from longhaul_envs.server.fleet import FleetLimits
 from longhaul_trainer.cli.main import app
 from longhaul_trainer.cli.serve_env import MIB, ServerFile
 from longhaul_trainer.config import RunConfig, load_default_config
-from longhaul_trainer.description_check import problems_of
-from longhaul_trainer.environments import RunEnvironments, source_of
+from longhaul_trainer.play.environments import RunEnvironments, source_of
+from longhaul_trainer.preflight.description_check import problems_of
 
 PROGRAM = "from longhaul_trainer.cli.main import main; main()"
 

@@ -14,7 +14,7 @@ from longhaul_trainer.cli.train import read_description
 from longhaul_trainer.config import RunConfig, load_config, load_default_config, parse_config
 from longhaul_trainer.config.fields import FREE_TABLES, UPSTREAMS, config_fields
 from longhaul_trainer.config.load import OLD_NAMES
-from longhaul_trainer.run_directory import RunDirectory
+from longhaul_trainer.run.directory import RunDirectory
 
 ROOT = Path(__file__).parents[3]
 SMALLEST = "num_training_steps = 3\ntasks_per_training_step = 4\n"

@@ -8,11 +8,11 @@ from typer.testing import CliRunner
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.cli.main import app
 from longhaul_trainer.config import load_config
-from longhaul_trainer.description_check import problems_of
-from longhaul_trainer.imitation.new_model import make_model_where_there_is_none
 from longhaul_trainer.models.folder import write_config
 from longhaul_trainer.models.tiny import SHAPE
-from longhaul_trainer.resources import needs_here
+from longhaul_trainer.play.imitation.new_model import make_model_where_there_is_none
+from longhaul_trainer.preflight.description_check import problems_of
+from longhaul_trainer.preflight.resources import needs_here
 
 LONG = [
     f"@long/{file.stem}" for file in (Path(__file__).parents[3] / "configs/long").glob("*.toml")

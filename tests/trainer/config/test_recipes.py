@@ -10,7 +10,7 @@ from longhaul_core.errors import ConfigError
 from longhaul_core.types import Message, Observation, Split
 from longhaul_trainer.config import RunConfig, load_config, parse_config
 from longhaul_trainer.config.run import dotted
-from longhaul_trainer.environments import published_prompt, task_panel, task_stream
+from longhaul_trainer.play.environments import published_prompt, task_panel, task_stream
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 RECIPES = sorted((CONFIGS / "recipes").glob("*.toml"))

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from longhaul_core.advantages.estimators import ESTIMATORS
-from longhaul_trainer.agent_loops import episodes_at_once
 from longhaul_trainer.config import RunConfig, load_config, parse_config
+from longhaul_trainer.config.agent_loops import episodes_at_once
+from longhaul_trainer.config.estimators import EstimatorSettings
 from longhaul_trainer.config.fields import config_fields
 from longhaul_trainer.config.learning import AlgorithmConfig
 from longhaul_trainer.config.load import Description, read_text
@@ -20,8 +21,7 @@ from longhaul_trainer.config.run import dotted
 from longhaul_trainer.config.section import Conflicts
 from longhaul_trainer.config.toml import to_toml
 from longhaul_trainer.config.trainer import TrainerConfig
-from longhaul_trainer.training.estimators import EstimatorSettings
-from longhaul_trainer.training.losses import LOSSES
+from longhaul_trainer.losses.registry import LOSSES
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 ALGORITHMS = sorted((CONFIGS / "algorithms").glob("*.toml"))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from longhaul_trainer.run_directory import PanelScore
+from longhaul_trainer.run.directory import PanelScore
 from longhaul_trainer.training.checkpoints import STATE_FILE, Checkpoint, CheckpointFolder
 
 KILLED = 9

@@ -5,7 +5,7 @@ import pytest
 from longhaul_core.advantages.estimators import Group
 from longhaul_core.errors import GroupError
 from longhaul_trainer.config import AlgorithmConfig
-from longhaul_trainer.training.estimators import estimate
+from longhaul_trainer.training.estimate import estimate
 from longhaul_trainer.training.step_metadata import GroupName, episodes_in, without_greedy
 from longhaul_trainer.training.training_step import TrainingStep
 from row_metadata import MadeUpStep, rows_of

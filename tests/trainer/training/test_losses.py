@@ -13,8 +13,9 @@ from longhaul_core.errors import ConfigError
 from longhaul_trainer.cli.main import app
 from longhaul_trainer.config import LossConfig
 from longhaul_trainer.losses import ppo_loss
+from longhaul_trainer.losses.registry import LOSSES
 from longhaul_trainer.training.loss_trial import try_own_loss
-from longhaul_trainer.training.losses import LOSSES, compute_loss
+from longhaul_trainer.training.losses import compute_loss
 from loss_tokens import one_row
 
 GUIDE = Path(__file__).parents[3] / "docs/guides/configuration.md"

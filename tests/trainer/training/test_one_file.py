@@ -63,7 +63,7 @@ import numpy as np
 from longhaul_core.advantages.estimators import Group
 from longhaul_trainer.config.load import parse_config, read_text
 from longhaul_trainer.config.reference import reference_markdown
-from longhaul_trainer.training.estimators import estimate
+from longhaul_trainer.training.estimate import estimate
 
 FILE = '''
 num_training_steps = 1

@@ -409,7 +409,7 @@ def make_trainer(
     from transfer_queue import KVBatchMeta
     from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
-    from longhaul_trainer.training.run_context import RunContext
+    from longhaul_trainer.run.context import RunContext
     from longhaul_trainer.training.stages import StageClock
     from longhaul_trainer.verl.settings import Paths, verl_settings
     from longhaul_trainer.verl.trackers import Trackers

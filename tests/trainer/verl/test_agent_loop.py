@@ -21,13 +21,13 @@ from longhaul_core.types import (
     FinishReason,
     Split,
 )
-from longhaul_trainer.agent_loops import AgentLoop
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config.agent_loops import AgentLoop
 from longhaul_trainer.config.episodes import AgentConfig
-from longhaul_trainer.environments import descriptions_of, task_panel
 from longhaul_trainer.models import prepare_model
-from longhaul_trainer.programs.program import Endpoint
-from longhaul_trainer.training.run_context import RunContext
+from longhaul_trainer.play.environments import descriptions_of, task_panel
+from longhaul_trainer.play.programs.program import Endpoint
+from longhaul_trainer.run.context import RunContext
 from longhaul_trainer.training.step_metadata import read_metadata
 from longhaul_trainer.verl.run_recorder import RunRecorder
 from verl_process import IMPORTS_VERL

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.run_directory import PanelScore, RunDirectory
+from longhaul_trainer.run.directory import PanelScore, RunDirectory
 from longhaul_trainer.training.checkpoints import CheckpointFolder
 from longhaul_trainer.verl.launch import (
     keep_models,

@@ -14,9 +14,10 @@ import pytest
 from longhaul_core.errors import MachineError
 from longhaul_core.processes import descendants
 from longhaul_trainer.config import RunConfig, load_config
-from longhaul_trainer.device import Device
-from longhaul_trainer.resources import most_rows, ray_processors
-from longhaul_trainer.resources.composed import compose
+from longhaul_trainer.run.device import Device
+from longhaul_trainer.verl.composed import compose
+from longhaul_trainer.verl.processors import ray_processors
+from longhaul_trainer.verl.queue_rows import most_rows
 from longhaul_trainer.verl.settings import settings_without_files
 from trainer.verl.pythons import Pythons
 from verl_process import IMPORTS_VERL

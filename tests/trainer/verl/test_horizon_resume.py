@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from longhaul_core.types import Split, Task
 from longhaul_trainer.config import RunConfig, TasksConfig, TrainerConfig
-from longhaul_trainer.environments import task_panel, task_stream
+from longhaul_trainer.play.environments import task_panel, task_stream
 from longhaul_trainer.training.checkpoints import CheckpointFolder
 from longhaul_trainer.training.stages import StageClock
 from longhaul_trainer.training.step_metadata import GroupName
@@ -114,7 +114,7 @@ def attempt(
     run: RunConfig, folder: Path, *, until: int = NUM_TRAINING_STEPS
 ) -> list[tuple[int, list[str]]]:
     """Horizon and task ids of each training step, from the last checkpoint to `until`."""
-    from longhaul_trainer.training.run_context import RunContext
+    from longhaul_trainer.run.context import RunContext
     from longhaul_trainer.verl.trainer import LonghaulTrainer, TrainingContext
 
     class Driven(LonghaulTrainer):
@@ -176,7 +176,7 @@ def test_a_run_killed_after_every_training_step_plays_what_it_would_have_played(
 
 
 def test_tasks_that_wait_at_a_checkpoint_are_played_again_first(tmp_path: Path) -> None:
-    from longhaul_trainer.training.run_context import RunContext
+    from longhaul_trainer.run.context import RunContext
     from longhaul_trainer.verl.modes import ColocateAsyncTrainer
     from longhaul_trainer.verl.settings import Paths, verl_settings
     from longhaul_trainer.verl.trainer import TrainingContext

@@ -15,9 +15,9 @@ from longhaul_trainer.cli.evaluate import weights_of
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.models.adapter import ADAPTER_META
-from longhaul_trainer.run_directory import PanelScore, RunDirectory
+from longhaul_trainer.run.context import RunContext
+from longhaul_trainer.run.directory import PanelScore, RunDirectory
 from longhaul_trainer.training.checkpoints import CheckpointFolder
-from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.training.stages import StageClock
 from longhaul_trainer.verl.launch import _Launch, keep_models, next_attempt
 from longhaul_trainer.verl.progress import RunProgress

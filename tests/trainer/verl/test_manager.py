@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 
 from longhaul_core.errors import LonghaulError
 from longhaul_core.types import FailureCause
-from longhaul_trainer.agent_loops import AgentLoop
+from longhaul_trainer.config.agent_loops import AgentLoop
 from longhaul_trainer.training.columns import objects
 from longhaul_trainer.training.stopping import EpisodesInFlight
 from store_samples import make_failure

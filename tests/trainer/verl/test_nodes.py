@@ -7,8 +7,8 @@ import pytest
 
 from longhaul_core.errors import MachineError
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.device import Device
-from longhaul_trainer.resources.composed import Composed, compose
+from longhaul_trainer.run.device import Device
+from longhaul_trainer.verl.composed import Composed, compose
 from longhaul_trainer.verl.nodes import Node, differences, look, require_size
 
 SMALL = Node(node_id="a", address="10.0.0.1", num_gpus=1.0, num_cpus=16.0)

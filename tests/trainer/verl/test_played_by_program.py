@@ -22,15 +22,15 @@ from longhaul_core.memory import MemoryContext
 from longhaul_core.store.records import EpisodeRecord
 from longhaul_core.types import Call, FailedEpisode, Split, Task
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.environments import (
+from longhaul_trainer.models import prepare_model
+from longhaul_trainer.play.environments import (
     descriptions_of,
     memory_builder,
     prompt_template,
     source_of,
 )
-from longhaul_trainer.models import prepare_model
-from longhaul_trainer.programs.program import Endpoint
-from longhaul_trainer.training.run_context import RunContext
+from longhaul_trainer.play.programs.program import Endpoint
+from longhaul_trainer.run.context import RunContext
 from longhaul_trainer.training.step_metadata import METADATA, RowMetadata, read_metadata
 from longhaul_trainer.training.training_step import TrainingStep
 from longhaul_trainer.verl.run_recorder import RunRecorder

@@ -19,7 +19,7 @@ from longhaul_core.errors import StoreError
 from longhaul_core.store.queries import count_episodes
 from longhaul_core.store.records import Record, RunEnded
 from longhaul_core.store.session import read_only_engine
-from longhaul_trainer import store_patience
+from longhaul_trainer.run import store_patience
 from longhaul_trainer.verl import run_recorder as recorder_module
 from longhaul_trainer.verl.run_recorder import RunRecorder, WriterLost, WriterStatus, _Writer
 from store_samples import make_decisions, make_training_step, run_started

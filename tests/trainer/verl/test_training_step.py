@@ -36,7 +36,7 @@ from longhaul_core.advantages.estimators import ESTIMATORS
 from longhaul_core.audit import audit_run, one_line
 from longhaul_core.store import Metrics, open_store, read_only_engine
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.training.losses import LOSSES
+from longhaul_trainer.losses.registry import LOSSES
 from longhaul_trainer.training.step_metadata import GroupName, RowMetadata
 from longhaul_trainer.training.training_step import TrainingStep
 from row_metadata import MadeUpStep, rows_of

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.offline import stay_offline
+from longhaul_trainer.run.offline import stay_offline
 from longhaul_trainer.verl.trackers import Trackers
 
 RUN_ID = "20261121-095806-tracked-3fa2"

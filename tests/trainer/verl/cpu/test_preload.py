@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.device import Device
+from longhaul_trainer.run.device import Device
 from longhaul_trainer.verl.cpu.preload import SHARED_ZYGOTE, preloaded_python
 
 ON_A_CLUSTER = {"ray_address": "10.0.0.1:6379"}

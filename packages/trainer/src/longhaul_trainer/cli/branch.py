@@ -29,11 +29,11 @@ from longhaul_trainer.cli.played import beside_runs, played_in_folder
 from longhaul_trainer.cli.runs import DEFAULT_STORE
 from longhaul_trainer.cli.train import EXIT_CODE_OF_STATUS, check_machine, read_description
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.run_directory import RunDirectory, RunOutcome
+from longhaul_trainer.run.directory import RunDirectory, RunOutcome
 
 if TYPE_CHECKING:
-    from longhaul_trainer.branches import Continuations, GoesOn, StoredStep
-    from longhaul_trainer.verl.serving import ServedModel
+    from longhaul_trainer.play.branches import Continuations, GoesOn, StoredStep
+    from longhaul_trainer.play.served_model import ServedModel
 
 
 @takes_hosted_model
@@ -93,7 +93,7 @@ def branch(  # noqa: PLR0913  options of a command
     by_name = policy or ("weights" if checkpoint is not None else None)
     goes_on: GoesOn | None = by_name or hosted.described()
     assert goes_on is not None
-    from longhaul_trainer.branches import stored_step  # imports SQLAlchemy
+    from longhaul_trainer.play.branches import stored_step  # imports SQLAlchemy
 
     store = store or DEFAULT_STORE
     stored = stored_step(store, episode, step_index=step, action=action)
@@ -114,14 +114,14 @@ def continue_stored(
         ConfigError: The step cannot be taken up.
         LonghaulError: See `run_branches`.
     """
-    from longhaul_trainer.branches import (
+    from longhaul_trainer.play.branches import (
         Continuations,
         play_by_weights,
         require_continuable,
         run_branches,
     )
-    from longhaul_trainer.description_check import require_player
-    from longhaul_trainer.hosted_evaluation import require_answer
+    from longhaul_trainer.play.hosted_evaluation import require_answer
+    from longhaul_trainer.preflight.description_check import require_player
 
     if not isinstance(goes_on, str):
         config = for_hosted_model(config, goes_on)

@@ -9,21 +9,21 @@ from rich.table import Table
 
 from longhaul_core.errors import ConfigError
 from longhaul_core.horizons import HorizonState
-from longhaul_trainer.agent_loops import (
+from longhaul_trainer.cli.arguments import Further, RunFile, console_of
+from longhaul_trainer.cli.train import describe
+from longhaul_trainer.cli.warm_start import describe_imitation
+from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
+from longhaul_trainer.config.agent_loops import (
     episodes_at_once,
     episodes_of_a_group,
     least_workers,
     num_agent_loops,
 )
-from longhaul_trainer.cli.arguments import Further, RunFile, console_of
-from longhaul_trainer.cli.train import describe
-from longhaul_trainer.cli.warm_start import describe_imitation
-from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
 from longhaul_trainer.config.load import problem_list
-from longhaul_trainer.description_check import problems_of, require_model
-from longhaul_trainer.horizons import horizon_schedule
-from longhaul_trainer.resources import needs_here
-from longhaul_trainer.resources.words import needs_in_words
+from longhaul_trainer.play.horizons import horizon_schedule
+from longhaul_trainer.preflight.description_check import problems_of, require_model
+from longhaul_trainer.preflight.resources import needs_here
+from longhaul_trainer.preflight.resources.words import needs_in_words
 
 
 def check(

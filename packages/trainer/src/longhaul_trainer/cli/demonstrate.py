@@ -10,10 +10,10 @@ from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.played import beside_runs, played_in_folder
 from longhaul_trainer.cli.train import EXIT_CODE_OF_STATUS, read_description
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.run_directory import RunDirectory, RunOutcome
+from longhaul_trainer.run.directory import RunDirectory, RunOutcome
 
 if TYPE_CHECKING:
-    from longhaul_trainer.played_run import Played
+    from longhaul_trainer.play.played_run import Played
 
 
 def demonstrate(
@@ -76,8 +76,8 @@ def played_by_experts(config: RunConfig, *, split: Split, num_tasks: int, noise:
         ConfigError: There is an environment without an expert, or one that none could answer.
         LonghaulError: See `run_demonstration`.
     """
-    from longhaul_trainer.description_check import require_player
-    from longhaul_trainer.imitation.expert import require_experts, run_demonstration
+    from longhaul_trainer.play.imitation.expert import require_experts, run_demonstration
+    from longhaul_trainer.preflight.description_check import require_player
 
     config = beside_runs(config, folder="demonstrations")
     require_player(config)

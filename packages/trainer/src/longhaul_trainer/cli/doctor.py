@@ -18,7 +18,10 @@ def doctor(
     further: Further = None,
 ) -> None:
     """Check this machine for a run: memory, processors, disk, packages, GPU, store."""
-    from longhaul_trainer.doctor import Status, examine  # half a second that `check` need not wait
+    from longhaul_trainer.preflight.doctor import (  # half a second that `check` need not wait
+        Status,
+        examine,
+    )
 
     config = read_description(file, further).with_absolute_paths(Path.cwd())
     findings = examine(config)

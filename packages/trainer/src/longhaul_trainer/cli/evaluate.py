@@ -28,7 +28,7 @@ from longhaul_trainer.cli.train import (
 )
 from longhaul_trainer.config import HorizonScheduleConfig, RunConfig
 from longhaul_trainer.config.load import parse_config
-from longhaul_trainer.run_directory import RunDirectory, RunOutcome
+from longhaul_trainer.run.directory import RunDirectory, RunOutcome
 
 if TYPE_CHECKING:
     from longhaul_trainer.gateway.hosted import Endpoint
@@ -207,11 +207,14 @@ def evaluate_hosted(
     Raises:
         ConfigError: The endpoint does not answer, or what is to be played is not there.
     """
-    from longhaul_trainer.description_check import require_player, require_tools_to_be_called
-    from longhaul_trainer.hosted_evaluation import (
+    from longhaul_trainer.play.hosted_evaluation import (
         Spent,
         require_answer,
         run_hosted_evaluation,
+    )
+    from longhaul_trainer.preflight.description_check import (
+        require_player,
+        require_tools_to_be_called,
     )
 
     console = console_of("stdout")
@@ -240,7 +243,7 @@ def evaluate_hosted(
 
 def for_hosted_model(config: RunConfig, endpoint: "Endpoint") -> RunConfig:
     """The run as a hosted model plays it; says what is left out of its prompts."""
-    from longhaul_trainer.hosted_evaluation import for_hosted
+    from longhaul_trainer.play.hosted_evaluation import for_hosted
 
     config, had_prefix = for_hosted(config, name=endpoint.model)
     if had_prefix:

@@ -16,11 +16,11 @@ from longhaul_trainer.cli.arguments import Further, RunFile, SkipDoctor, console
 from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.train import read_description
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.ending_signals import ending_signals
-from longhaul_trainer.run_directory import RunDirectory
+from longhaul_trainer.run.directory import RunDirectory
+from longhaul_trainer.run.ending_signals import ending_signals
 
 if TYPE_CHECKING:
-    from longhaul_trainer.imitation.evolution import Evolution, Part
+    from longhaul_trainer.play.imitation.evolution import Evolution, Part
 
 FOLDER = "evolutions"
 """Of their folders, beside those of runs."""
@@ -32,7 +32,7 @@ def evolve(file: RunFile, further: Further = None, *, skip_doctor: SkipDoctor = 
     Each round is a run like those of `trainer imitate`. FILE may be the folder of an evolution that
     was ended: what is finished there is not done again.
     """
-    from longhaul_trainer.imitation.evolution import Evolution  # imports SQLAlchemy
+    from longhaul_trainer.play.imitation.evolution import Evolution  # imports SQLAlchemy
 
     folder = Path(file)
     if (folder / "config.toml").is_file():
@@ -63,7 +63,7 @@ def described(file: str, further: Sequence[str] | None) -> RunConfig:
         ConfigError: Everything that is wrong, of its rounds too.
     """
     from longhaul_core.exchange.where import parse_where  # imports SQLAlchemy
-    from longhaul_trainer.imitation.demonstrations import conditions_of
+    from longhaul_trainer.run.demonstrations import conditions_of
 
     words = list(further or [])
     config = read_description(file, words)

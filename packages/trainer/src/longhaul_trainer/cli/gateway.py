@@ -32,8 +32,8 @@ from longhaul_trainer.cli.evaluate import WeightsOfRun, is_model, with_weights
 from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.train import EXIT_CODE_OF_STATUS, carry_out, check_machine, serving
 from longhaul_trainer.config import RolloutConfig, RunConfig
-from longhaul_trainer.ending_signals import ending_signals
-from longhaul_trainer.run_directory import RunDirectory
+from longhaul_trainer.run.directory import RunDirectory
+from longhaul_trainer.run.ending_signals import ending_signals
 
 if TYPE_CHECKING:
     from longhaul_core.rollout import EpisodeLimits, Responder
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from longhaul_trainer.config.calls import CallKind
     from longhaul_trainer.gateway.hosted import Endpoint
     from longhaul_trainer.gateway.upstream import Upstream
-    from longhaul_trainer.verl.serving import ServedModel
+    from longhaul_trainer.play.served_model import ServedModel
 
 LONGEST_PROMPT = 1_000_000
 """Tokens: no bound of ours, since a hosted model has its own."""
@@ -128,7 +128,7 @@ def _calls_of_an_agent(model: str) -> list[str]:
     Args:
         model: A built-in name, or a Hugging Face folder.
     """
-    from longhaul_trainer.resources.model_size import model_size
+    from longhaul_trainer.preflight.resources.model_size import model_size
 
     context = model_size(model, setting="--checkpoint").context_tokens or LONGEST_CALL
     longest_call = min(context, LONGEST_CALL)
@@ -182,9 +182,9 @@ def _serve_weights(config: RunConfig, name: str, *, place: Place, skip_doctor: b
 async def _serve_hosted(endpoint: "Endpoint", *, place: Place, store: str) -> ExitCode:
     from longhaul_core.rollout import EpisodeLimits
     from longhaul_trainer.gateway.hosted import HostedModel
-    from longhaul_trainer.hosted_evaluation import require_answer
-    from longhaul_trainer.provenance import collect_provenance
-    from longhaul_trainer.stored_run import StoredRun
+    from longhaul_trainer.play.hosted_evaluation import require_answer
+    from longhaul_trainer.run.provenance import collect_provenance
+    from longhaul_trainer.run.stored_run import StoredRun
 
     await require_answer(endpoint, temperature=None)
     console = console_of("stdout")
@@ -240,7 +240,7 @@ async def _by_hand(  # noqa: PLR0913  what its episodes are played with
     A second Ctrl-C ends the process as usual, also where the store is held.
     """
     from longhaul_trainer.gateway.episode import CallRules
-    from longhaul_trainer.programs.by_hand import GatewayByHand
+    from longhaul_trainer.play.programs.by_hand import GatewayByHand
 
     by_hand = GatewayByHand(
         model,

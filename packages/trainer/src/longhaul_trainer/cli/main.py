@@ -10,7 +10,6 @@ import typer
 from longhaul_core.addresses import go_direct
 from longhaul_core.errors import LonghaulError, MachineError
 from longhaul_core.open_files import raise_open_files
-from longhaul_trainer.caches import prepare_caches
 from longhaul_trainer.cli.arguments import SkipDoctor, console_of
 from longhaul_trainer.cli.audit import audit
 from longhaul_trainer.cli.branch import branch
@@ -33,9 +32,10 @@ from longhaul_trainer.cli.store import store_app
 from longhaul_trainer.cli.train import resume, start_run, train
 from longhaul_trainer.cli.try_algorithm import try_algorithm
 from longhaul_trainer.cli.verify_env import verify_env
+from longhaul_trainer.cli.wheel_tag import mend_wheel_tag
 from longhaul_trainer.config import load_default_config
-from longhaul_trainer.offline import stay_offline
-from longhaul_trainer.wheel_tag import mend_wheel_tag
+from longhaul_trainer.models.caches import prepare_caches
+from longhaul_trainer.run.offline import stay_offline
 
 app = typer.Typer(
     name="trainer",

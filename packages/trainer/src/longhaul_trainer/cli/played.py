@@ -4,7 +4,7 @@ from pathlib import Path
 
 from longhaul_trainer.cli.train import Work, carry_out
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.run_directory import RunDirectory, RunOutcome
+from longhaul_trainer.run.directory import RunDirectory, RunOutcome
 
 __all__ = ["beside_runs", "played_in_folder"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from longhaul_trainer.full_disk import says_full
-from longhaul_trainer.run_directory import RunDirectory
+from longhaul_trainer.run.directory import RunDirectory
+from longhaul_trainer.run.full_disk import says_full
 
 
 class LineFormatter(logging.Formatter):

@@ -16,7 +16,7 @@ from longhaul_core.errors import ConfigError
 from longhaul_trainer.cli.arguments import console_of
 
 if TYPE_CHECKING:
-    from longhaul_trainer.runners.runner import Runner
+    from longhaul_trainer.play.runners.runner import Runner
 
 
 def runner(  # noqa: PLR0913  options of a command
@@ -67,9 +67,9 @@ def runner(  # noqa: PLR0913  options of a command
     The token is read from LONGHAUL_RUNNER_TOKEN. After SIGTERM or Ctrl-C no further episode is
     begun, and those that last too long are handed back; a second one hands all back at once.
     """
-    from longhaul_trainer.programs.command import CommandProgram
-    from longhaul_trainer.runners.runner import Runner
-    from longhaul_trainer.runners.wire import TOKEN_VARIABLE
+    from longhaul_trainer.play.programs.command import CommandProgram
+    from longhaul_trainer.play.runners.runner import Runner
+    from longhaul_trainer.play.runners.wire import TOKEN_VARIABLE
 
     def program_of(deadline_seconds: float) -> CommandProgram:
         return CommandProgram(

@@ -15,7 +15,7 @@ from rich.table import Table
 from longhaul_core.errors import ConfigError
 from longhaul_envs.extras import required
 from longhaul_trainer.cli.arguments import console_of
-from longhaul_trainer.component_settings import EnvironmentOption
+from longhaul_trainer.config.component_settings import EnvironmentOption
 from longhaul_trainer.config.section import Section
 from longhaul_trainer.config.toml import toml_value
 

@@ -49,7 +49,7 @@ from longhaul_core.store.queries import (
 )
 from longhaul_core.store.session import open_store, read_only_engine
 from longhaul_trainer.cli.arguments import console_of
-from longhaul_trainer.run_directory import RunDirectory
+from longhaul_trainer.run.directory import RunDirectory
 
 UNIT_SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 MOST_RUNS = 1_000_000

@@ -21,12 +21,12 @@ from longhaul_core.store import queries
 from longhaul_core.store.session import read_only_engine
 from longhaul_trainer.cli.arguments import console_of
 from longhaul_trainer.cli.stored_runs import find_in_store
-from longhaul_trainer.training.estimators import (
+from longhaul_trainer.config.estimators import (
     OWN,
     EstimatorSettings,
-    estimate,
     own_estimator,
 )
+from longhaul_trainer.training.estimate import estimate
 
 Place = tuple[queries.GroupId, str, int]
 """Group, episode and step."""

@@ -30,13 +30,13 @@ from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.run_log import RunLog
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.load import PACKAGED, Description, read_default, read_file
-from longhaul_trainer.description_check import require_named
-from longhaul_trainer.full_disk import FullDisksExplained
 from longhaul_trainer.models import hash_model, prepare_model
-from longhaul_trainer.provenance import collect_provenance
-from longhaul_trainer.resources import needs_here
-from longhaul_trainer.resources.words import needs_in_a_line
-from longhaul_trainer.run_directory import PanelScore, RunDirectory, RunOutcome
+from longhaul_trainer.preflight.description_check import require_named
+from longhaul_trainer.preflight.resources import needs_here
+from longhaul_trainer.preflight.resources.words import needs_in_a_line
+from longhaul_trainer.run.directory import PanelScore, RunDirectory, RunOutcome
+from longhaul_trainer.run.full_disk import FullDisksExplained
+from longhaul_trainer.run.provenance import collect_provenance
 
 if TYPE_CHECKING:
     from longhaul_trainer.verl.serving import Serve
@@ -186,8 +186,8 @@ def fresh_run(config: RunConfig, *, skip_doctor: bool) -> tuple[RunOutcome, RunD
     config = config.with_absolute_paths(Path.cwd())
     imitable = None
     if config.imitation.imitates:
-        from longhaul_trainer.imitation.check import require_imitable  # imports SQLAlchemy
-        from longhaul_trainer.imitation.new_model import make_model_where_there_is_none
+        from longhaul_trainer.play.imitation.check import require_imitable  # imports SQLAlchemy
+        from longhaul_trainer.play.imitation.new_model import make_model_where_there_is_none
 
         if config.imitation.new_model_layers:
             made = make_model_where_there_is_none(config)
@@ -227,7 +227,7 @@ def check_machine(config: RunConfig, *, skip: bool, trains: bool = True) -> None
     Raises:
         LonghaulError: If the machine cannot carry the run, unless that is to be skipped.
     """
-    from longhaul_trainer.doctor import require_ready
+    from longhaul_trainer.preflight.doctor import require_ready
 
     require_named(config, trains=trains)
     if trains:

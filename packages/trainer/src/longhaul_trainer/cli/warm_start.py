@@ -16,7 +16,7 @@ from longhaul_trainer.cli.train import EXIT_CODE_OF_STATUS, describe, fresh_run
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.imitation import ImitationSource
 from longhaul_trainer.config.load import Description, problem_list
-from longhaul_trainer.description_check import problems_of
+from longhaul_trainer.preflight.description_check import problems_of
 
 __all__ = ["describe_imitation", "train_from_experts"]
 

@@ -10,8 +10,8 @@ from longhaul_core.actions import ActionFormat
 from longhaul_core.horizons import stage_problems
 from longhaul_core.memory import DEFAULT_TEMPLATE, MEMORIES, InstructionPlace
 from longhaul_core.rollout import ACTINGS
-from longhaul_trainer.component_settings import BuiltInOrOwn, EnvironmentOption
 from longhaul_trainer.config.calls import CallKind
+from longhaul_trainer.config.component_settings import BuiltInOrOwn, EnvironmentOption
 from longhaul_trainer.config.section import Remark, Section
 from longhaul_trainer.config.toml import toml_value
 from longhaul_trainer.config.upstreams import UpstreamConfig, no_key_is_written_down

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from longhaul_trainer.component_settings import Scalar
+from longhaul_trainer.config.component_settings import Scalar
 from longhaul_trainer.config.section import Section
 
 __all__ = ["EvolutionConfig"]

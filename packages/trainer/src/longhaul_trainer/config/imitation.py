@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import Field
 
 from longhaul_core.advantages.preferences import PreferenceSettings
-from longhaul_trainer.component_settings import Scalar
+from longhaul_trainer.config.component_settings import Scalar
 from longhaul_trainer.config.section import Section
 from longhaul_trainer.config.toml import toml_value
 

@@ -10,11 +10,11 @@ from longhaul_core.advantages import LossUnit
 from longhaul_core.advantages.estimators import ESTIMATORS
 from longhaul_core.advantages.penalties import PenaltyOn
 from longhaul_core.components import is_own
-from longhaul_trainer.component_settings import BuiltInOrOwn, Option
+from longhaul_trainer.config.component_settings import BuiltInOrOwn, Option
+from longhaul_trainer.config.estimators import EstimatorSettings
 from longhaul_trainer.config.section import Remark, Section
 from longhaul_trainer.config.toml import toml_value
-from longhaul_trainer.training.estimators import EstimatorSettings
-from longhaul_trainer.training.losses import LOSSES, defaults_of, fields_of_every_loss
+from longhaul_trainer.losses.registry import LOSSES, defaults_of, fields_of_every_loss
 
 if TYPE_CHECKING:
     from longhaul_trainer.losses.ppo import PpoSettings

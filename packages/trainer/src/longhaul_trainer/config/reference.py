@@ -13,8 +13,8 @@ import annotated_types
 from pydantic.fields import FieldInfo
 
 from longhaul_core.page_part import PagePart
-from longhaul_trainer.component_settings import BuiltInOrOwn
 from longhaul_trainer.config.calls import CallKind
+from longhaul_trainer.config.component_settings import BuiltInOrOwn
 from longhaul_trainer.config.episodes import EnvironmentConfig, MixedEnvironmentConfig
 from longhaul_trainer.config.fields import UPSTREAMS, section_of
 from longhaul_trainer.config.run import RunConfig

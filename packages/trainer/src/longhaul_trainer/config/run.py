@@ -21,8 +21,8 @@ from pydantic import (
 
 from longhaul_core.components import is_own
 from longhaul_core.errors import ConfigError
-from longhaul_trainer.agent_loops import least_workers, most_agent_loops
-from longhaul_trainer.component_settings import Scalar
+from longhaul_trainer.config.agent_loops import least_workers, most_agent_loops
+from longhaul_trainer.config.component_settings import Scalar
 from longhaul_trainer.config.critic import CriticConfig
 from longhaul_trainer.config.episodes import (
     ActionsConfig,

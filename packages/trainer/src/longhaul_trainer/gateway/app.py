@@ -38,7 +38,7 @@ from longhaul_trainer.gateway.http import Incoming, error_response, json_object,
 from longhaul_trainer.gateway.operations import EPISODE, OPERATIONS, document
 from longhaul_trainer.gateway.repeats import Sent
 from longhaul_trainer.gateway.settings import GatewaySettings
-from longhaul_trainer.programs.tasks import task_data
+from longhaul_trainer.gateway.task_data import task_data
 
 __all__ = ["OVERRIDDEN_HEADER", "Lobby", "create_app", "holds_key"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from longhaul_core.errors import ConfigError, MachineError
-from longhaul_trainer.caches import cache_folder
+from longhaul_trainer.models.caches import cache_folder
 
 
 class BuiltInModel(NamedTuple):

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from longhaul_trainer.run_directory import PanelScore
+from longhaul_trainer.run.directory import PanelScore
 
 STATE_FILE = "longhaul.json"
 PREFIX = "global_step_"

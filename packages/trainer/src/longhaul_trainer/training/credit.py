@@ -23,8 +23,9 @@ from longhaul_core.advantages.penalties import Penalties, action_penalties
 from longhaul_core.advantages.preferences import Preferences, PreferenceSettings
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import CreditedBy
+from longhaul_trainer.config.estimators import smallest_group
 from longhaul_trainer.config.learning import AlgorithmConfig
-from longhaul_trainer.training.estimators import estimate, smallest_group
+from longhaul_trainer.training.estimate import estimate
 from longhaul_trainer.training.rewards import shaped_rewards
 from longhaul_trainer.training.spans import FloatArray
 from longhaul_trainer.training.step_metadata import (

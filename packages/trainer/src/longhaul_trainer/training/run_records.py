@@ -24,10 +24,10 @@ from longhaul_core.store.records import (
     PolicyVersion,
 )
 from longhaul_core.types import Split
-from longhaul_trainer.run_directory import PanelScore
+from longhaul_trainer.run.context import RunContext
+from longhaul_trainer.run.directory import PanelScore
 from longhaul_trainer.training.credit import TrainedCall, TrainedEpisode
 from longhaul_trainer.training.preferences import logprob_sum
-from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.training.spans import of_call
 from longhaul_trainer.training.step_metadata import GroupName
 

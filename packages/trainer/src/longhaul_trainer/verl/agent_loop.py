@@ -4,7 +4,7 @@ verl gives each worker process a batch of prompts and awaits one session for eac
 a group; here a prompt is a task, and verl's session is an episode played by an `EpisodeRunner`,
 with its retries. What every episode of a process shares (environments, slots, templates) is
 built once, by `EpisodeService`. A run has one such process or several, as
-`longhaul_trainer.agent_loops` decides: slots, environment processes and records on their way are
+`config.agent_loops` decides: slots, environment processes and records on their way are
 shares of the run's, and of the token pieces that several hand over the store keeps the first.
 """
 
@@ -32,19 +32,19 @@ from longhaul_core.rollout import (
 )
 from longhaul_core.store.records import EpisodeRecord, Phase, TokenPieces
 from longhaul_core.types import FailedEpisode, Task, Trajectory
-from longhaul_trainer.agent_loops import AgentLoop, episodes_of_a_group
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.imitation.player import DemonstrationPlayer
-from longhaul_trainer.players import EnvironmentPlayer, Player, limits_of
-from longhaul_trainer.programs.player import ProgramPlayer
+from longhaul_trainer.config.agent_loops import AgentLoop, episodes_of_a_group
+from longhaul_trainer.play.imitation.player import DemonstrationPlayer
+from longhaul_trainer.play.players import EnvironmentPlayer, Player, limits_of
+from longhaul_trainer.play.programs.player import ProgramPlayer
+from longhaul_trainer.play.reward_shaping import load_reward_shaping, shaped_by
+from longhaul_trainer.play.runners.server import Runners
 from longhaul_trainer.rendering.marks import finder_of_marks
 from longhaul_trainer.rendering.pictures import PictureReader, picture_reader
 from longhaul_trainer.rendering.pieces import token_pieces
 from longhaul_trainer.rendering.renderer import ChatTemplateRenderer
-from longhaul_trainer.reward_shaping import load_reward_shaping, shaped_by
-from longhaul_trainer.runners.server import Runners
+from longhaul_trainer.run.context import RunContext
 from longhaul_trainer.training.merging import metadata_of, with_spelled_marks
-from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.training.step_metadata import GroupName
 from longhaul_trainer.training.stopping import EpisodesInFlight, Stopped
 from longhaul_trainer.verl.engine_policy import EnginePolicy

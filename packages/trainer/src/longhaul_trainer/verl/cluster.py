@@ -2,7 +2,7 @@
 
 Ray schedules by logical processors. verl asks for more of them than a small machine has
 and waits for ever, silently, if they are not there, so a Ray of our own is started with
-as many as a run needs (`longhaul_trainer.resources`), on GPUs as on a CPU; the real ones are
+as many as a run needs (`preflight.resources`), on GPUs as on a CPU; the real ones are
 shared by the operating system. A cluster's nodes were started by somebody else, so they are asked.
 """
 
@@ -24,13 +24,12 @@ import ray
 
 from longhaul_core.errors import MachineError
 from longhaul_core.processes import descendants
-from longhaul_trainer.agent_loops import nothing_collected
-from longhaul_trainer.caches import home_is_writable
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.device import Device
-from longhaul_trainer.ray_token import keep_ray_token_private
-from longhaul_trainer.resources import ray_processors
-from longhaul_trainer.resources.composed import compose
+from longhaul_trainer.models.caches import home_is_writable
+from longhaul_trainer.run.device import Device
+from longhaul_trainer.run.garbage import nothing_collected
+from longhaul_trainer.run.ray_token import keep_ray_token_private
+from longhaul_trainer.verl.composed import compose
 from longhaul_trainer.verl.cpu.lean_ray import lean_ray
 from longhaul_trainer.verl.cpu.visible_gpus import hidden_from_ray
 from longhaul_trainer.verl.loopback import on_loopback
@@ -40,6 +39,7 @@ from longhaul_trainer.verl.nodes import (
     require_free_cluster,
     require_size,
 )
+from longhaul_trainer.verl.processors import ray_processors
 from longhaul_trainer.verl.variables import worker_variables
 
 logger = logging.getLogger(__name__)

@@ -35,20 +35,20 @@ from longhaul_core.tasks import Panel, TaskStream
 from longhaul_core.types import Split
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.trainer import SERVING
-from longhaul_trainer.device import Device, choose_device
-from longhaul_trainer.environments import (
+from longhaul_trainer.models import prepare_model
+from longhaul_trainer.play.environments import (
     demonstration_stream,
     descriptions_of,
     task_panel,
     task_stream,
 )
-from longhaul_trainer.full_disk import as_full_disk
-from longhaul_trainer.imitation.demonstrations import Demonstrations
-from longhaul_trainer.models import prepare_model
-from longhaul_trainer.run_directory import RunDirectory, RunOutcome
+from longhaul_trainer.run.context import RunContext
+from longhaul_trainer.run.demonstrations import Demonstrations
+from longhaul_trainer.run.device import Device, choose_device
+from longhaul_trainer.run.directory import RunDirectory, RunOutcome
+from longhaul_trainer.run.full_disk import as_full_disk
+from longhaul_trainer.run.newest_failure import with_newest_failure
 from longhaul_trainer.training.checkpoints import Checkpoint, CheckpointFolder
-from longhaul_trainer.training.newest_failure import with_newest_failure
-from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.training.stages import StageClock
 from longhaul_trainer.verl.progress import RunProgress
 from longhaul_trainer.verl.trackers import Trackers

@@ -25,13 +25,9 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorke
 from verl.utils import tensordict_utils as tu
 
 from longhaul_core.errors import LonghaulError
-from longhaul_trainer.agent_loops import (
-    AgentLoop,
-    episodes_at_once,
-    spare_what_is_loaded,
-    spread,
-)
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config.agent_loops import AgentLoop, episodes_at_once, spread
+from longhaul_trainer.run.garbage import spare_what_is_loaded
 from longhaul_trainer.training.stopping import Stopped
 from longhaul_trainer.verl.agent_loop import become, close_services, stop_groups
 

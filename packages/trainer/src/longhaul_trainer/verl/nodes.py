@@ -20,9 +20,8 @@ from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from longhaul_core.errors import MachineError
-from longhaul_trainer.resources import ray_processors
-from longhaul_trainer.resources.composed import Composed
-from longhaul_trainer.resources.processors import of_a_learner_node
+from longhaul_trainer.verl.composed import Composed
+from longhaul_trainer.verl.processors import of_a_learner_node, ray_processors
 
 PACKAGES = (
     "verl",

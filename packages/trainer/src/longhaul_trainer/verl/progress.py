@@ -34,7 +34,7 @@ from rich.text import Text
 
 from longhaul_core.health import warnings_of
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.ending_signals import ending_signals
+from longhaul_trainer.run.ending_signals import ending_signals
 from longhaul_trainer.training.stages import StageClock
 
 if TYPE_CHECKING:

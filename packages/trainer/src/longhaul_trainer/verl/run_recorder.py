@@ -29,7 +29,7 @@ from longhaul_core.store.retention import Retention
 from longhaul_core.store.session import open_store, read_only_engine
 from longhaul_core.store.writer import StoreWriter
 from longhaul_core.types import Trajectory
-from longhaul_trainer.store_patience import StorePatience
+from longhaul_trainer.run.store_patience import StorePatience
 
 logger = logging.getLogger(__name__)
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
 from longhaul_core.rollout import Responder
 from longhaul_core.store.records import EpisodeRecord
-from longhaul_trainer.players import temperature_of
+from longhaul_trainer.play.players import temperature_of
+from longhaul_trainer.play.served_model import ServedModel
 from longhaul_trainer.rendering.pictures import picture_reader
-from longhaul_trainer.training.run_context import RunContext
+from longhaul_trainer.run.context import RunContext
 from longhaul_trainer.verl.agent_loop import TokenTexts, responder_of
 from longhaul_trainer.verl.run_recorder import RunRecorder, WriterLost, write_here
 
@@ -21,23 +21,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Serve = Callable[["ServedModel"], Coroutine[None, None, None]]
+Serve = Callable[[ServedModel], Coroutine[None, None, None]]
 """Answers for as long as somebody wants; runs on an event loop of its own."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedModel:
-    """What a gateway by hand, or a branch, needs of a run."""
-
-    responder: Responder
-    """Draws replies as in validation, where a request does not say."""
-    responder_after: Callable[[str], Responder]
-    """The same, of prompts that end with the beginning of a reply."""
-    run_id: str
-    store: Callable[[EpisodeRecord], Awaitable[None]]
-    """Returns when the store has an episode, and the text of its tokens."""
-    say: Callable[[str], None]
-    """Prints a line in the terminal."""
 
 
 async def serve_model(

@@ -20,15 +20,15 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from longhaul_core.errors import ConfigError, MachineError
-from longhaul_trainer.agent_loops import num_agent_loops
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config.agent_loops import num_agent_loops
 from longhaul_trainer.config.learning import CheckpointConfig
 from longhaul_trainer.config.machine import ALL_LINEAR
 from longhaul_trainer.config.run import Tracker
 from longhaul_trainer.config.toml import toml_value
 from longhaul_trainer.models.vision import needs_flash_attn_to_pack, reads_pictures
-from longhaul_trainer.resources.rows import most_rows
 from longhaul_trainer.verl.attention import ATTENTION, SDPA, TORCH_FLASH, gpu_attention
+from longhaul_trainer.verl.queue_rows import most_rows
 from longhaul_trainer.verl.weight_choice import BACKEND, weight_transfer
 
 Value = bool | int | float | str | list[str] | list[float] | None

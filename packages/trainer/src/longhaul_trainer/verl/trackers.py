@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from longhaul_core.errors import MachineError
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.run_directory import write_atomically
+from longhaul_trainer.run.directory import write_atomically
 
 if TYPE_CHECKING:
     from verl.utils.tracking import Tracking

@@ -48,17 +48,17 @@ from longhaul_core.horizons import HorizonState
 from longhaul_core.store.records import Record
 from longhaul_core.tasks import Panel, TaskStream
 from longhaul_core.types import Split, Task
-from longhaul_trainer.horizons import horizon_schedule
+from longhaul_trainer.config.estimators import smallest_group
 from longhaul_trainer.models.vision import reads_pictures
-from longhaul_trainer.run_directory import PanelScore
+from longhaul_trainer.play.horizons import horizon_schedule
+from longhaul_trainer.run.context import RunContext
+from longhaul_trainer.run.directory import PanelScore
 from longhaul_trainer.training.audit import LONGEST_WAIT_SECONDS, start_audit
 from longhaul_trainer.training.checkpoints import CheckpointFolder
 from longhaul_trainer.training.columns import objects
 from longhaul_trainer.training.credit import CriticValues
-from longhaul_trainer.training.estimators import smallest_group
 from longhaul_trainer.training.rank_balance import imbalance, shared_out
 from longhaul_trainer.training.rewards import refuse_hook_errors
-from longhaul_trainer.training.run_context import RunContext
 from longhaul_trainer.training.run_records import RunRecords
 from longhaul_trainer.training.sampling import SamplingRules, all_failed
 from longhaul_trainer.training.stages import StageClock

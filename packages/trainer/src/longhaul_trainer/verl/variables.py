@@ -13,7 +13,7 @@ from pathlib import Path
 
 from longhaul_core.addresses import go_direct
 from longhaul_core.errors import MachineError
-from longhaul_trainer.offline import OFFLINE_ENVIRONMENT, stay_offline
+from longhaul_trainer.run.offline import OFFLINE_ENVIRONMENT, stay_offline
 
 ENVIRONMENT = {
     # Ray runs its workers at niceness 15: below whatever else the machine does.

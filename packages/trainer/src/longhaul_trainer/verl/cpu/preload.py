@@ -15,7 +15,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.device import Device
+from longhaul_trainer.run.device import Device
 from longhaul_trainer.verl.cpu.zygote import Zygote
 
 SHARED_ZYGOTE = "LONGHAUL_ZYGOTE"
@@ -43,9 +43,9 @@ LIBRARIES = (
     "jsonschema",
     "torchdata.stateful_dataloader",
     "wcwidth",
-    "longhaul_trainer.players",
+    "longhaul_trainer.play.players",
     "longhaul_trainer.training.audit",
-    "longhaul_trainer.training.run_context",
+    "longhaul_trainer.run.context",
 )
 """What Ray's workers and the engine spend their imports on. None of these may import Ray,
 which reads settings of its process while it is imported."""

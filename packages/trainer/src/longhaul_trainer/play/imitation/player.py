@@ -1,0 +1,171 @@
+"""Plays stored episodes again, each by the memory, the prompts and the tokens of the run."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Protocol, cast
+
+from sqlalchemy.orm import Session
+
+from longhaul_core.components import is_own
+from longhaul_core.errors import EnvironmentFailure, EpisodeError, attributed_to
+from longhaul_core.rollout import (
+    EpisodeLimits,
+    EpisodeOutcome,
+    EpisodeSession,
+    EpisodeSpec,
+    RecordedEnvironment,
+    RecordedReplies,
+    replies_of,
+    run_episode,
+)
+from longhaul_core.rollout.agent import Agent
+from longhaul_core.store.queries import recorded_episode
+from longhaul_core.store.records import Phase
+from longhaul_core.store.session import read_only_engine
+from longhaul_core.types import Call, Trajectory
+from longhaul_trainer.config import RunConfig
+from longhaul_trainer.play.players import EnvironmentPlayer
+from longhaul_trainer.run.demonstrations import Demonstration, Demonstrations
+
+__all__ = ["DemonstrationPlayer", "WritesReplies", "played_again"]
+
+
+class WritesReplies(Protocol):
+    """A renderer that knows how its model would have written a reply."""
+
+    def reply_tokens(self, call: Call) -> tuple[int, ...]:
+        """See `ChatTemplateRenderer.reply_tokens`."""
+        ...
+
+
+class DemonstrationPlayer:
+    """Plays demonstrations where an episode is trained, and environments elsewhere. A `Player`."""
+
+    def __init__(
+        self,
+        run: RunConfig,
+        environments: EnvironmentPlayer,
+        *,
+        demonstrations: Demonstrations,
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            run: An imitation.
+            environments: Plays the panels, and has the run's agents.
+            demonstrations: What is trained.
+        """
+        self._run = run
+        self._environments = environments
+        self._demonstrations = demonstrations
+        self._engine = read_only_engine(run.store)
+
+    async def play(
+        self,
+        spec: EpisodeSpec,
+        *,
+        phase: Phase,
+        training_step: int,
+        limits: EpisodeLimits,
+        with_final_prompt: bool,
+        stop: asyncio.Event,
+    ) -> EpisodeOutcome:
+        """See `Player.play`. Which demonstration of the task is played: the spec's place."""
+        if phase != "train":
+            return await self._environments.play(
+                spec,
+                phase=phase,
+                training_step=training_step,
+                limits=limits,
+                with_final_prompt=with_final_prompt,
+                stop=stop,
+            )
+        demonstration = self._demonstrations.of_task[spec.task.key][spec.sample_index]
+        try:
+            with attributed_to(EnvironmentFailure, f"reading {demonstration.episode_id}"):
+                recorded = await asyncio.to_thread(self._read, demonstration)
+        except EpisodeError as failure:
+            return EpisodeSession(spec, limits=limits).failed(failure)
+        outcome = await played_again(
+            spec,
+            recorded,
+            agent=self._environments.agent(spec.task.environment, phase),
+            imported=demonstration.imported,
+            asks_more=asks_more(self._run, spec.task.environment),
+            policy_version=self._run.policy_version(max(0, training_step - 1)),
+            limits=limits,
+        )
+        if isinstance(outcome, Trajectory):
+            return _weighted(outcome, demonstration.weight)
+        return outcome
+
+    async def close(self) -> None:
+        """See `Player.close`."""
+        self._engine.dispose()
+        await self._environments.close()
+
+    def _read(self, demonstration: Demonstration) -> Trajectory:
+        with Session(self._engine) as session:
+            return recorded_episode(session, demonstration.episode_id)
+
+
+async def played_again(
+    spec: EpisodeSpec,
+    recorded: Trajectory,
+    *,
+    agent: Agent,
+    imported: bool,
+    asks_more: bool,
+    policy_version: int,
+    limits: EpisodeLimits,
+) -> EpisodeOutcome:
+    """A recorded episode, as the run's loop plays it with the recorded replies.
+
+    Args:
+        spec: Names the episode.
+        recorded: What was seen and replied.
+        agent: The run's; its renderer is one that `WritesReplies`.
+        imported: See `Demonstration`.
+        asks_more: See `asks_more`.
+        policy_version: Of the weights that imitate it.
+        limits: The run's.
+    """
+    try:
+        replies = replies_of(recorded, agent.parser, purposes=asks_more)
+    except EpisodeError as failure:
+        return EpisodeSession(spec, limits=limits).failed(failure)
+    policy = RecordedReplies(
+        replies,
+        tokens_of=cast("WritesReplies", agent.renderer).reply_tokens,
+        policy_version=policy_version,
+    )
+    return await run_episode(
+        spec,
+        agent=replace(agent, policy=policy),
+        make_environment=lambda task: RecordedEnvironment(recorded, actions_are_replies=imported),
+        limits=limits,
+    )
+
+
+def asks_more(run: RunConfig, environment_id: str) -> bool:
+    """Whether the run's agent or memory asks the policy for more than actions."""
+    kinds = {entry.id: entry.memory.kind for entry in run.played_environments}
+    kind = kinds[environment_id]
+    return run.agent.kind != "single_call" or kind == "summary" or is_own(kind)
+
+
+def _weighted(episode: Trajectory, weight: float) -> Trajectory:
+    if weight == 1:
+        return episode
+    steps = tuple(
+        replace(
+            step,
+            calls=tuple(
+                replace(call, credit_share=call.credit_share * weight) for call in step.calls
+            ),
+        )
+        for step in episode.steps
+    )
+    return replace(episode, steps=steps)

@@ -1,0 +1,1 @@
+"""Whether a run can start here: its description, environments, machine and resources."""

@@ -1,0 +1,1 @@
+"""A run: its folder, its records beside it, and the process that it is."""
