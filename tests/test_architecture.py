@@ -8,8 +8,10 @@ import ast
 import itertools
 import subprocess
 import sys
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -185,6 +187,50 @@ def test_every_package_is_under_the_rules() -> None:
     packages = {inside_source(path).parts[0] for path in SOURCES}
 
     assert packages == MAY_IMPORT.keys()
+
+
+def module_name(inside: Path) -> str:
+    """The dotted name of a source file."""
+    return ".".join(inside.with_suffix("").parts).removesuffix(".__init__")
+
+
+def imports_between(sources: Mapping[str, ast.Module]) -> dict[str, set[str]]:
+    """Which of the modules each one imports as it is loaded or for its types; none in functions."""
+    found: dict[str, set[str]] = {}
+    for name, tree in sources.items():
+        nodes, imported = deque[ast.AST]([tree]), set[str]()
+        while nodes:
+            node = nodes.popleft()
+            if isinstance(node, ast.ImportFrom) and node.module:
+                each = {f"{node.module}.{alias.name}" for alias in node.names}
+                imported |= {one if one in sources else node.module for one in each}
+            elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                nodes.extend(ast.iter_child_nodes(node))
+        found[name] = (imported & sources.keys()) - {name}
+    return found
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    sources = {module_name(inside_source(path)): parsed(path) for path in SOURCES}
+
+    imports = imports_between(sources)
+
+    assert sum(map(len, imports.values())) > 1000
+    list(TopologicalSorter(imports).static_order())  # raises CycleError, with the circle
+
+
+def test_a_circle_is_seen_where_only_types_close_it() -> None:
+    closing = "if TYPE_CHECKING:\n    from a.b import B\n"
+    lazy = "def f():\n    from a.b import B\n"
+    opening = ast.parse("from a.c import C\nfrom a import d\n")
+    modules = {"a.b": opening, "a.c": ast.parse(lazy), "a.d": ast.parse("")}
+
+    assert imports_between(modules)["a.b"] == {"a.c", "a.d"}
+    list(TopologicalSorter(imports_between(modules)).static_order())
+    with pytest.raises(CycleError, match="cycle"):
+        list(
+            TopologicalSorter(imports_between(modules | {"a.c": ast.parse(closing)})).static_order()
+        )
 
 
 def test_the_trainer_has_folders_on_floors_and_no_loose_module() -> None:

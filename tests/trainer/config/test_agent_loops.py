@@ -9,8 +9,6 @@ from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.agent_loops import (
     AgentLoop,
     episodes_at_once,
-    least_workers,
-    most_agent_loops,
     num_agent_loops,
     shares,
     spread,
@@ -143,15 +141,15 @@ def test_environments_bound_what_a_loop_plays_at_once() -> None:
 
 def test_the_smaller_limit_bounds_the_agent_loops() -> None:
     run = run_with(environment={"num_workers": 6}, rollout={"concurrent_episodes": 3})
-    assert most_agent_loops(run) == 3
+    assert run.most_agent_loops == 3
     run = run_with(environment={"num_workers": 2}, rollout={"concurrent_episodes": 3})
-    assert most_agent_loops(run) == 2
+    assert run.most_agent_loops == 2
 
 
 def test_the_smallest_limit_of_a_mixture_is_named_with_its_environment() -> None:
     environments = [{"id": "a/A-v0", "num_workers": 9}, {"id": "b/B-v0", "num_workers": 2}]
     run = run_with(environments=environments, rollout={"concurrent_episodes": 5})
 
-    assert most_agent_loops(run) == 2
-    assert least_workers(run) == "environments: num_workers = 2 of 'b/B-v0'"
-    assert least_workers(run_with()) == "environment.num_workers = 8"
+    assert run.most_agent_loops == 2
+    assert run.least_workers == "environments: num_workers = 2 of 'b/B-v0'"
+    assert run_with().least_workers == "environment.num_workers = 8"

@@ -1,8 +1,8 @@
 """Rollout: a policy meets environments, and every meeting leaves a record."""
 
 from longhaul_core.rollout.acting import ACTINGS, PlanThenAct, SingleCall, build_acting
-from longhaul_core.rollout.agent import Acting, Agent, Responder
-from longhaul_core.rollout.branch import Branch, require_branchable, take_up
+from longhaul_core.rollout.agent import Acting, Agent
+from longhaul_core.rollout.branch import require_branchable, take_up
 from longhaul_core.rollout.chance import ChanceActing, NoisyExpert
 from longhaul_core.rollout.conversations import ChatPrompt
 from longhaul_core.rollout.driver import EnvironmentDriver, driven
@@ -10,6 +10,7 @@ from longhaul_core.rollout.expert import ExpertActing
 from longhaul_core.rollout.limits import EpisodeLimits
 from longhaul_core.rollout.loop import EpisodeOutcome, run_episode
 from longhaul_core.rollout.recorded import RecordedEnvironment, RecordedReplies, replies_of
+from longhaul_core.rollout.responder import Responder
 from longhaul_core.rollout.runner import EpisodeResult, EpisodeRunner
 from longhaul_core.rollout.seeds import (
     call_seed,
@@ -19,7 +20,7 @@ from longhaul_core.rollout.seeds import (
     step_seed,
 )
 from longhaul_core.rollout.session import EpisodeSession
-from longhaul_core.rollout.spec import EpisodeSpec
+from longhaul_core.rollout.spec import Branch, EpisodeSpec
 
 __all__ = [
     "ACTINGS",

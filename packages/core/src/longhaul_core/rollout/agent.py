@@ -1,45 +1,17 @@
-"""The acting side of an episode: a policy, and how it is asked and understood."""
-
-from __future__ import annotations
+"""The acting side of an episode: who answers, and how it is asked and understood."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from longhaul_core.actions import Parser
-from longhaul_core.errors import ConfigError
 from longhaul_core.memory import Memory
-from longhaul_core.policy import HostedPolicy, Policy, Renderer, Shortenable
-from longhaul_core.types import Call, Tool
+from longhaul_core.policy import Shortenable
+from longhaul_core.rollout.responder import Responder
+from longhaul_core.rollout.session import EpisodeSession
+from longhaul_core.types import Call
 
-if TYPE_CHECKING:
-    from longhaul_core.rollout.session import EpisodeSession
-
-__all__ = ["Acting", "Agent", "Responder"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Responder:
-    """What answers prompts. Shared by many episodes."""
-
-    policy: Policy | HostedPolicy
-    renderer: Renderer
-    temperature: float = 1.0
-    """0 means greedy."""
-    top_p: float = 1.0
-    max_reply_tokens: int = 64
-    """Longest reply of one call; the engine marks a reply that it cut."""
-    tools: tuple[Tool, ...] = ()
-    """Of the environment, where actions are calls of them: the chat template, or a hosted model, is
-    given these in the prompts of actions. The renderer is a `ChatRenderer`, or is not asked."""
-
-    def __post_init__(self) -> None:
-        if self.temperature < 0:
-            raise ConfigError(f"temperature must not be negative, got {self.temperature}")
-        if not 0 < self.top_p <= 1:
-            raise ConfigError(f"top_p must lie in (0, 1], got {self.top_p}")
-        if self.max_reply_tokens < 1:
-            raise ConfigError(f"max_reply_tokens must be at least 1, got {self.max_reply_tokens}")
+__all__ = ["Acting", "Agent"]
 
 
 class Acting(Protocol):

@@ -12,7 +12,7 @@ episode whose first steps are those of another.
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import zip_longest
 
 from longhaul_core.actions import Parser
@@ -24,51 +24,15 @@ from longhaul_core.rollout.driver import EnvironmentDriver
 from longhaul_core.rollout.expert import reply_for
 from longhaul_core.rollout.recorded import recorded_result
 from longhaul_core.rollout.session import EpisodeSession
+from longhaul_core.rollout.spec import Branch
 from longhaul_core.text import shortened, storable_text
-from longhaul_core.types import Call, CreditedBy, Message, Observation, Step, StopReason, Trajectory
+from longhaul_core.types import Call, CreditedBy, Message, Observation, Step, StopReason
 
-__all__ = ["Branch", "require_branchable", "take_up"]
+__all__ = ["require_branchable", "take_up"]
 
 _SAME_MEMORY = "take it up with the memory that the episode was played with"
 _LONGEST_SHOWN = 200
 """Characters of either side of a difference."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Branch:
-    """Where a continuation leaves a stored episode."""
-
-    episode_id: str
-    """Of the stored episode."""
-    recorded: Trajectory
-    """It. A continuation has its horizon."""
-    step_index: int
-    """0-based step at which it is taken up: the first one that is not replayed."""
-    action: str | None = None
-    """What is done there; None leaves it to whoever goes on."""
-
-    def __post_init__(self) -> None:
-        num_steps = len(self.recorded.steps)
-        if not 0 <= self.step_index < num_steps:
-            raise ConfigError(
-                f"step {self.step_index} of {self.episode_id} cannot be taken up: the episode has "
-                f"{num_steps} steps, so name one from 0 to {num_steps - 1}"
-            )
-
-    @property
-    def replayed(self) -> tuple[Step, ...]:
-        """The steps before."""
-        return self.recorded.steps[: self.step_index]
-
-    @property
-    def stored(self) -> Step:
-        """The step at which it is taken up, as it was played."""
-        return self.recorded.steps[self.step_index]
-
-    @property
-    def takes_stored_action(self) -> bool:
-        """Whether the action that is given is the one that was stored."""
-        return self.action == self.stored.action
 
 
 def require_branchable(

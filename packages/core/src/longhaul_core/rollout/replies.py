@@ -15,9 +15,9 @@ from longhaul_core.policy import (
     StreamingPolicy,
     offers,
 )
-from longhaul_core.rollout.agent import Responder
 from longhaul_core.rollout.deadline import deadline
 from longhaul_core.rollout.limits import EpisodeLimits
+from longhaul_core.rollout.responder import Responder
 from longhaul_core.types import FinishReason, Message, SampledTokens, Tool
 
 __all__ = ["Replies", "sampled_tokens"]

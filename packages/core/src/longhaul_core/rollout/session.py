@@ -40,7 +40,6 @@ from longhaul_core.policy import (
     offers,
     with_thoughts,
 )
-from longhaul_core.rollout.agent import Responder
 from longhaul_core.rollout.conversations import ChatPrompt, ConversationTree, Rewrite
 from longhaul_core.rollout.kept import KeptCall
 from longhaul_core.rollout.limits import EpisodeLimits
@@ -54,6 +53,7 @@ from longhaul_core.rollout.program_calls import (
     require_tokens,
 )
 from longhaul_core.rollout.replies import Replies, sampled_tokens
+from longhaul_core.rollout.responder import Responder
 from longhaul_core.rollout.spec import EpisodeSpec
 from longhaul_core.rollout.steps import EpisodeSteps
 from longhaul_core.rollout.tool_prompts import ToolPrompts

@@ -1,16 +1,48 @@
-"""Which episode is to be played."""
-
-from __future__ import annotations
+"""Which episode is to be played, and from which stored step on."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from longhaul_core.types import Task
+from longhaul_core.errors import ConfigError
+from longhaul_core.types import Step, Task, Trajectory
 
-if TYPE_CHECKING:
-    from longhaul_core.rollout.branch import Branch
+__all__ = ["Branch", "EpisodeSpec"]
 
-__all__ = ["EpisodeSpec"]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """Where a continuation leaves a stored episode."""
+
+    episode_id: str
+    """Of the stored episode."""
+    recorded: Trajectory
+    """It. A continuation has its horizon."""
+    step_index: int
+    """0-based step at which it is taken up: the first one that is not replayed."""
+    action: str | None = None
+    """What is done there; None leaves it to whoever goes on."""
+
+    def __post_init__(self) -> None:
+        num_steps = len(self.recorded.steps)
+        if not 0 <= self.step_index < num_steps:
+            raise ConfigError(
+                f"step {self.step_index} of {self.episode_id} cannot be taken up: the episode has "
+                f"{num_steps} steps, so name one from 0 to {num_steps - 1}"
+            )
+
+    @property
+    def replayed(self) -> tuple[Step, ...]:
+        """The steps before."""
+        return self.recorded.steps[: self.step_index]
+
+    @property
+    def stored(self) -> Step:
+        """The step at which it is taken up, as it was played."""
+        return self.recorded.steps[self.step_index]
+
+    @property
+    def takes_stored_action(self) -> bool:
+        """Whether the action that is given is the one that was stored."""
+        return self.action == self.stored.action
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,6 @@ from longhaul_trainer.cli.warm_start import describe_imitation
 from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
 from longhaul_trainer.config.agent_loops import (
     episodes_at_once,
-    episodes_of_a_group,
-    least_workers,
     num_agent_loops,
 )
 from longhaul_trainer.config.load import problem_list
@@ -224,9 +222,9 @@ def advice(config: RunConfig) -> list[str]:
 def agent_loop_advice(config: RunConfig) -> list[str]:
     """Where agent loops are fewer than suits the engines, or play a group in several turns."""
     num_loops, engines = num_agent_loops(config, device="gpu"), config.num_engines
-    group = episodes_of_a_group(config)
+    group = config.episodes_of_a_group
     limits = (
-        f"{least_workers(config)} and "
+        f"{config.least_workers} and "
         f"rollout.concurrent_episodes = {config.rollout.concurrent_episodes}"
     )
     if config.rollout.agent_loops is None:

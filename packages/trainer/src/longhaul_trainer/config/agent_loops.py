@@ -6,23 +6,15 @@ Ray. `environment.num_workers` and `rollout.concurrent_episodes` are the run's: 
 share of them that does not change (docs/decisions/0016-resources-and-agent-loops.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from longhaul_core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config.run import RunConfig
 
 __all__ = [
     "AgentLoop",
     "episodes_at_once",
-    "episodes_of_a_group",
-    "least_workers",
-    "most_agent_loops",
     "num_agent_loops",
     "shares",
     "spread",
@@ -110,38 +102,11 @@ def num_agent_loops(run: RunConfig, *, device: str) -> int:
         return run.rollout.agent_loops
     if device == "cpu":
         return 1
-    with_room = most_agent_loops(run) // episodes_of_a_group(run)
+    with_room = run.most_agent_loops // run.episodes_of_a_group
     return max(1, min(max(2, run.num_engines), with_room, run.tasks_per_training_step))
 
 
 def episodes_at_once(run: RunConfig, *, num_loops: int) -> tuple[int, ...]:
     """Most episodes that each agent loop plays at once."""
-    limit = min(sum(_workers(run)), run.rollout.concurrent_episodes)
-    return shares(limit, num_loops, unit=episodes_of_a_group(run))
-
-
-def episodes_of_a_group(run: RunConfig) -> int:
-    """Episodes that are played for a training task, a greedy one beside the group included."""
-    return run.rollout.group_size + run.algorithm.needs_greedy_episode
-
-
-def most_agent_loops(run: RunConfig) -> int:
-    """Most agent loops that leave each of them an episode and an environment."""
-    return min(run.rollout.concurrent_episodes, *_workers(run))
-
-
-def _workers(run: RunConfig) -> tuple[int, ...]:
-    """Environments alive at once, of each; as many programs as episodes."""
-    if run.agent.is_program:
-        return (run.rollout.concurrent_episodes,)
-    return tuple(entry.num_workers for entry in run.environments or (run.environment,))
-
-
-def least_workers(run: RunConfig) -> str:
-    """The smallest `num_workers` of the run's environments, for messages, by its setting."""
-    if run.agent.is_program:
-        return f'agent.kind = "{run.agent.kind}"'
-    least = min(run.environments or (run.environment,), key=lambda entry: entry.num_workers)
-    if not run.environments:
-        return f"environment.num_workers = {least.num_workers}"
-    return f"environments: num_workers = {least.num_workers} of {least.id!r}"
+    limit = min(sum(run.workers_by_environment), run.rollout.concurrent_episodes)
+    return shares(limit, num_loops, unit=run.episodes_of_a_group)

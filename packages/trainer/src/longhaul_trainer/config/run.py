@@ -21,7 +21,6 @@ from pydantic import (
 
 from longhaul_core.components import is_own
 from longhaul_core.errors import ConfigError
-from longhaul_trainer.config.agent_loops import least_workers, most_agent_loops
 from longhaul_trainer.config.component_settings import Scalar
 from longhaul_trainer.config.critic import CriticConfig
 from longhaul_trainer.config.episodes import (
@@ -407,13 +406,40 @@ class RunConfig(Section):
             )
 
     def _agent_loops_without_a_share(self) -> Generator[str]:
-        asked, most = self.rollout.agent_loops, most_agent_loops(self)
+        asked, most = self.rollout.agent_loops, self.most_agent_loops
         if asked is not None and asked > most:
             yield (
                 f"rollout.agent_loops = {asked}: each plays a share of "
                 f"rollout.concurrent_episodes = {self.rollout.concurrent_episodes} in a share of "
-                f"{least_workers(self)}, at least one; ask for 1 to {most}, or raise both limits"
+                f"{self.least_workers}, at least one; ask for 1 to {most}, or raise both limits"
             )
+
+    @property
+    def episodes_of_a_group(self) -> int:
+        """Episodes played for a training task, a greedy one beside the group included."""
+        return self.rollout.group_size + self.algorithm.needs_greedy_episode
+
+    @property
+    def most_agent_loops(self) -> int:
+        """Most agent loops that leave each of them an episode and an environment."""
+        return min(self.rollout.concurrent_episodes, *self.workers_by_environment)
+
+    @property
+    def workers_by_environment(self) -> tuple[int, ...]:
+        """Environments alive at once, of each; as many programs as episodes."""
+        if self.agent.is_program:
+            return (self.rollout.concurrent_episodes,)
+        return tuple(entry.num_workers for entry in self.environments or (self.environment,))
+
+    @property
+    def least_workers(self) -> str:
+        """The smallest `num_workers` of the run's environments, for messages, by its setting."""
+        if self.agent.is_program:
+            return f'agent.kind = "{self.agent.kind}"'
+        least = min(self.environments or (self.environment,), key=lambda entry: entry.num_workers)
+        if not self.environments:
+            return f"environment.num_workers = {least.num_workers}"
+        return f"environments: num_workers = {least.num_workers} of {least.id!r}"
 
     @property
     def num_engines(self) -> int:

@@ -40,9 +40,9 @@ from longhaul_core.policy import (
     offers,
     with_thoughts,
 )
-from longhaul_core.rollout.agent import Responder
 from longhaul_core.rollout.conversations import ChatPrompt
 from longhaul_core.rollout.program_calls import MOST_INLINE_CHARACTERS
+from longhaul_core.rollout.responder import Responder
 from longhaul_core.rollout.session import EpisodeSession
 from longhaul_core.text import well_formed
 from longhaul_core.types import Call, Message, Observation, Picture, Task, ToolCall

@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from longhaul_core.header_limit import HeadersInTime
-from longhaul_core.rollout.agent import Responder
+from longhaul_core.rollout.responder import Responder
 from longhaul_core.rollout.session import EpisodeSession
 from longhaul_core.serving import address_of, bound_socket
 from longhaul_core.types import Task

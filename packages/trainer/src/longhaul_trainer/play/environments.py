@@ -32,7 +32,7 @@ from longhaul_core.types import Split, Task
 from longhaul_envs.published import PUBLISHED, published_template
 from longhaul_envs.sources import source_at
 from longhaul_trainer.config import EnvironmentConfig, MixedEnvironmentConfig, RunConfig
-from longhaul_trainer.config.agent_loops import AgentLoop, episodes_of_a_group
+from longhaul_trainer.config.agent_loops import AgentLoop
 
 if TYPE_CHECKING:
     from longhaul_envs.remote.source import RemoteSource
@@ -96,7 +96,7 @@ class RunEnvironments:
             agent_loop: Which of the run's agent loops will play them; None for a run that has one.
         """
         agent_loop = agent_loop or AgentLoop()
-        unit = episodes_of_a_group(run)
+        unit = run.episodes_of_a_group
         self._sources: dict[str, EnvironmentSource] = {}
         for entry in run.played_environments:
             source = source_of(entry)

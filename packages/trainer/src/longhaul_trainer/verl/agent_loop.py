@@ -33,7 +33,7 @@ from longhaul_core.rollout import (
 from longhaul_core.store.records import EpisodeRecord, Phase, TokenPieces
 from longhaul_core.types import FailedEpisode, Task, Trajectory
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.config.agent_loops import AgentLoop, episodes_of_a_group
+from longhaul_trainer.config.agent_loops import AgentLoop
 from longhaul_trainer.play.imitation.player import DemonstrationPlayer
 from longhaul_trainer.play.players import EnvironmentPlayer, Player, limits_of
 from longhaul_trainer.play.programs.player import ProgramPlayer
@@ -82,7 +82,7 @@ class EpisodeService:
         self.in_flight = EpisodesInFlight()
         self._runner = EpisodeRunner(
             concurrency=agent_loop.share(
-                run.rollout.concurrent_episodes, unit=episodes_of_a_group(run)
+                run.rollout.concurrent_episodes, unit=run.episodes_of_a_group
             ),
             max_retries=run.rollout.max_retries if run.rollout.on_failure == "retry" else 0,
         )

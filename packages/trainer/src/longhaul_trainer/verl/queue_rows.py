@@ -4,7 +4,6 @@ import math
 
 from longhaul_core.components import is_own
 from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
-from longhaul_trainer.config.agent_loops import episodes_of_a_group
 
 MARGIN = 2
 """Rows that the queue takes for each that is counted. Rows are shared out among its processes by
@@ -42,7 +41,7 @@ def rows_of_a_training_step(run: RunConfig) -> int | None:
     longest = _longest(run)
     if longest is None:
         return None
-    return run.tasks_per_training_step * episodes_of_a_group(run) * longest
+    return run.tasks_per_training_step * run.episodes_of_a_group * longest
 
 
 def most_rows(run: RunConfig) -> int | None:
@@ -67,7 +66,7 @@ def most_rows(run: RunConfig) -> int | None:
     validation = run.validation
     tasks = max(validation.num_tasks, validation.test_num_tasks) * len(run.played_environments)
     panel = tasks * validation.samples_per_task
-    return MARGIN * (groups * episodes_of_a_group(run) + panel) * longest
+    return MARGIN * (groups * run.episodes_of_a_group + panel) * longest
 
 
 def _longest(run: RunConfig) -> int | None:

@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.config.agent_loops import episodes_of_a_group
 from longhaul_trainer.preflight.resources.model_size import ModelSize
 from longhaul_trainer.verl.composed import Composed
 from longhaul_trainer.verl.queue_rows import TRAINED_CALLS
@@ -85,7 +84,7 @@ def disk(run: RunConfig, composed: Composed, size: ModelSize, critic: ModelSize 
 def _most_stored(run: RunConfig) -> float:
     """Whole training steps, and what retention leaves of those before them."""
     rollout, retention = run.rollout, run.retention
-    steps = run.tasks_per_training_step * episodes_of_a_group(run) * rollout.horizon
+    steps = run.tasks_per_training_step * run.episodes_of_a_group * rollout.horizon
     replies = TRAINED_CALLS.get(run.agent.kind, 1) * rollout.max_reply_tokens
     step_bytes = STORED_STEP_BYTES + STORED_REPLY_TOKEN_BYTES * replies
     older = max(0, run.num_training_steps - (retention.full_training_steps or math.inf))

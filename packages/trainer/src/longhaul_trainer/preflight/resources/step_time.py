@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.config.agent_loops import episodes_of_a_group
 from longhaul_trainer.preflight.resources.model_size import ModelSize
 from longhaul_trainer.verl.composed import Composed
 from longhaul_trainer.verl.queue_rows import TRAINED_CALLS
@@ -158,7 +157,7 @@ def tokens_of(run: RunConfig, *, steps: float, length: float) -> Tokens:
     rollout = run.rollout
     groups = run.tasks_per_training_step + run.sampling.extra_tasks
     trained = run.tasks_per_training_step * rollout.group_size
-    played = groups * episodes_of_a_group(run)
+    played = groups * run.episodes_of_a_group
     calls = TRAINED_CALLS.get(run.agent.kind, 1) * rollout.horizon * steps
     prompt, reply = rollout.max_prompt_tokens * length, rollout.max_reply_tokens * length
     budget = run.rollout.max_episode_tokens
@@ -242,7 +241,7 @@ def _play_seconds(
     reading = tokens.read * operations_of_a_token(size, attended_tokens=tokens.prompt / 2, passes=1)
     reading /= gpus * _flops(composed, speed) * share
     at_once = min(
-        (run.tasks_per_training_step + run.sampling.extra_tasks) * episodes_of_a_group(run),
+        (run.tasks_per_training_step + run.sampling.extra_tasks) * run.episodes_of_a_group,
         run.rollout.concurrent_episodes,
         sum(entry.num_workers for entry in run.played_environments),
         run.engine.max_sequences * gpus // composed.tensor_parallel_size,
