@@ -16,7 +16,7 @@ from longhaul_core.errors import ConfigError, StoreError
 from longhaul_core.store import queries
 from longhaul_core.store.queries import EpisodeDetail, EpisodeFilter
 from longhaul_core.store.session import open_store, read_only_engine
-from longhaul_core.types import FailedEpisode, Split, Task
+from longhaul_core.types import FailedEpisode, Split, Task, Trajectory
 from longhaul_viewer.data import play as play_data
 from longhaul_viewer.data import runs as runs_data
 from longhaul_viewer.play.game import GameState
@@ -217,6 +217,102 @@ def test_a_sitting_is_one_run_until_another_environment_is_chosen(
     assert (first.num_episodes, second.num_episodes) == (2, 1)
     assert {each.summary.stop_reason for each in found} == {"task_solved", "abandoned"}
     assert {each.status for each in (first, second)} == {"finished"}
+
+
+def stored_episode(table: PlayTable, store: str, *actions: str, choice: Choice = LINE) -> str:
+    """The id of an episode from 9 to 11, with these actions."""
+    sitting = table.begin(choice, task("12/9-11", choice), horizon=10)
+    episode_id = played(table, sitting, *actions).episode_id
+    assert episode_id is not None
+    return episode_id
+
+
+def test_a_person_goes_on_from_a_step_of_a_stored_episode(
+    table: PlayTable, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """9, 8 (-1), invalid (-1), 9 again, 10, 11: from 9 after three steps, down and back up."""
+    monkeypatch.setenv(STORE_VARIABLE, store)
+    stored = stored_episode(table, store, "-", "jump", "+", "+", "+")
+    choice, branch = play_data.from_step(stored, 3)
+    sitting = table.begin(choice, branch.recorded.task, horizon=10, branch=branch)
+    state = table.state(sitting, wait_seconds=PATIENCE)
+
+    assert [(turn.action, turn.valid) for turn in state.turns] == [
+        ("-", True),
+        ("jump", False),
+        ("+", True),
+    ]
+    assert state.messages[-1].content != ""
+    assert not table.act(sitting, episode=0, step=0, action="+")
+    for step, action in enumerate(("-", "+", "+", "+"), start=3):
+        assert table.act(sitting, episode=0, step=step, action=action)
+        state = table.state(sitting, wait_seconds=PATIENCE)
+    assert isinstance(state.outcome, Trajectory)
+    assert state.outcome.success
+    assert [step.action for step in state.outcome.steps] == ["-", "jump", "+", "-", "+", "+", "+"]
+
+    went_on = next(each for each in episodes(store) if each.summary.phase == "branch")
+    assert went_on.summary.branched_from == stored
+    (run,) = (each for each in runs(store) if each.run_id == went_on.summary.run_id)
+    assert run.kind == "branch"
+    again = table.begin(choice, branch.recorded.task, horizon=10, sitting_id=sitting, branch=branch)
+    other = replace(branch, step_index=1)
+    table.state(sitting, wait_seconds=PATIENCE)
+    assert again == sitting
+    elsewhere = table.begin(
+        choice, branch.recorded.task, horizon=10, sitting_id=sitting, branch=other
+    )
+    assert elsewhere != sitting
+    assert [turn.action for turn in table.state(elsewhere, wait_seconds=PATIENCE).turns] == ["-"]
+
+
+def test_options_of_a_branch_are_those_of_the_stored_run(
+    table: PlayTable, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(STORE_VARIABLE, store)
+    longer = replace(LINE, options={"max_position": 20})
+    sitting = table.begin(longer, task("20/3-9", longer), horizon=10)
+    played(table, sitting, "+")
+    table.leave(sitting)
+    stored = table.state(sitting, wait_seconds=PATIENCE).episode_id
+    assert stored is not None
+
+    choice, branch = play_data.from_step(stored, 0)
+
+    assert choice == longer
+    assert branch.recorded.horizon == 10
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("UPDATE tasks SET environment = 'no/Such-v0'", "no/Such-v0 is not installed"),
+        ("UPDATE tasks SET version = '0'", "was played in version '0'"),
+    ],
+)
+def test_an_episode_that_cannot_be_taken_up_says_why(
+    table: PlayTable, store: str, monkeypatch: pytest.MonkeyPatch, change: str, reason: str
+) -> None:
+    monkeypatch.setenv(STORE_VARIABLE, store)
+    stored = stored_episode(table, store, "+", "+")
+    with sqlite3.connect(store) as connection:
+        connection.execute(change)
+    connection.close()
+
+    with pytest.raises(ConfigError, match=reason):
+        play_data.from_step(stored, 1)
+
+
+def test_a_step_or_an_episode_that_is_not_there_is_refused(
+    table: PlayTable, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(STORE_VARIABLE, store)
+    stored = stored_episode(table, store, "+", "+")
+
+    with pytest.raises(ConfigError, match="name one from 0 to 1"):
+        play_data.from_step(stored, 2)
+    with pytest.raises(LookupError):
+        play_data.from_step("none", 0)
 
 
 def test_what_is_open_when_the_viewer_ends_is_kept(table: PlayTable, store: str) -> None:

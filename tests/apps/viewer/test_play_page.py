@@ -76,6 +76,18 @@ def test_an_episode_played_by_keys_alone_is_replayed_and_listed(page: Page, view
     page.wait_for_url("**/episodes?**")
     expect(page.locator("tr.link")).to_have_count(1)
     expect(page.locator("tr.link")).to_contain_text("play")
+    page.locator("tr.link").click()
+    page.wait_for_url("**/replay?**")
+    settle(page)
+    page.keyboard.press("ArrowRight")
+    page.get_by_role("link", name="Play on from this step").and_(
+        page.locator('[href$="step=1"]')
+    ).click()
+    page.wait_for_url("**/play?episode=**")
+    settle(page)
+    page.get_by_role("button", name="Play on", exact=True).click()
+    at_step(page, 1)
+    expect(page.get_by_role("link", name="The stored episode")).to_be_visible()
 
 
 def test_a_reload_goes_on_and_two_people_stay_apart(page: Page, other: Page, viewer: str) -> None:

@@ -2,22 +2,30 @@
 
 To open an environment runs its code on this machine. So nothing of it comes from an address: the
 options and the address of an environment server are typed by the reader, and a link only ever names
-an environment that is installed here. It is then asked what it is and which tasks it has, one of
-`ADAPTERS` in a process of its own; no episode begins.
+an environment that is installed here, or a stored episode, of whose run the options are taken and
+no module or address. It is then asked what it is and which tasks it has, one of `ADAPTERS` in a
+process of its own; no episode begins.
 """
 
 import json
 import threading
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
 
+from longhaul_core.actions import ActionParser
 from longhaul_core.discovery import installed_environments
 from longhaul_core.environment import EnvironmentDescription
 from longhaul_core.errors import ConfigError, StoreError
-from longhaul_core.types import Split, Task
+from longhaul_core.rollout import Branch, require_branchable
+from longhaul_core.store.queries import get_episode, get_run, recorded_episode
+from longhaul_core.types import Split, Task, Trajectory
 from longhaul_envs.extras import required
 from longhaul_envs.task_lists import stable_seed
 from longhaul_viewer.data import labels
+from longhaul_viewer.data.store import reading
+from longhaul_viewer.play.game import FORMAT
 from longhaul_viewer.play.table import Choice, PlayTable, source_of
 from longhaul_viewer.settings import is_read_only, store_url
 
@@ -28,6 +36,7 @@ __all__ = [
     "described",
     "drawn",
     "environments",
+    "from_step",
     "options_in",
     "served",
     "table",
@@ -101,6 +110,50 @@ def choice(
         server=server,
         import_modules=(module,) if module else (),
     )
+
+
+def from_step(episode_id: str, step_index: int) -> tuple[Choice, Branch]:
+    """Where a person can go on with a stored episode, and the environment of it on this machine.
+
+    Replies that the episode's memory had a model write are left out: a person's memory asks for
+    none, and no prompt from this step on would show one.
+
+    Raises:
+        LookupError: The store has no such episode.
+        LonghaulError: It cannot be taken up there, or its environment cannot be had here.
+    """
+    with reading() as session:
+        recorded = recorded_episode(session, episode_id)
+        summary = get_episode(session, episode_id=episode_id, tokens=False).summary
+        config = json.loads(get_run(session, run_id=summary.run_id).config_json)
+    environment = recorded.task.environment
+    if environment not in environments():
+        raise ConfigError(
+            f"{environment} is not installed on this machine; `trainer branch {episode_id} --step "
+            f"{step_index}` goes on with what the run's file names"
+        )
+    chosen = choice(environment, options=_options_of(environment, config))
+    branch = Branch(
+        episode_id=episode_id, recorded=_asked_by_nobody(recorded), step_index=step_index
+    )
+    require_branchable(branch, description=described(chosen), parser=ActionParser(format=FORMAT))
+    return chosen, branch
+
+
+def _options_of(environment: str, config: Mapping[str, Any]) -> Mapping[str, object]:
+    for entry in config.get("environments") or [config.get("environment", {})]:
+        if entry.get("id") == environment:
+            return cast("Mapping[str, object]", entry.get("options", {}))
+    return {}
+
+
+def _asked_by_nobody(recorded: Trajectory) -> Trajectory:
+    """The episode without the replies that its memory asked for."""
+    steps = (
+        replace(step, calls=tuple(call for call in step.calls if call.purpose != "remember"))
+        for step in recorded.steps
+    )
+    return replace(recorded, steps=tuple(steps))
 
 
 def described(chosen: Choice) -> EnvironmentDescription:

@@ -21,7 +21,13 @@ from longhaul_core.environment import (
 from longhaul_core.errors import Abandoned
 from longhaul_core.memory import build_memory, environment_template
 from longhaul_core.policy import HostedReply, NoTokens, ReadReply
-from longhaul_core.rollout import Agent, EpisodeLimits, EpisodeOutcome, EpisodeSpec, run_episode
+from longhaul_core.rollout import (
+    Agent,
+    EpisodeLimits,
+    EpisodeOutcome,
+    EpisodeSpec,
+    run_episode,
+)
 from longhaul_core.types import (
     FailedEpisode,
     FailureCause,
@@ -111,11 +117,10 @@ class Game:
 
     def __init__(
         self,
-        task: Task,
+        spec: EpisodeSpec,
         *,
         source: EnvironmentSource,
         description: EnvironmentDescription,
-        number: int,
         horizon: int,
         idle_seconds: float,
         on_change: Callable[[], None],
@@ -123,18 +128,17 @@ class Game:
         """Describe the episode; nothing is started yet.
 
         Args:
-            task: What is to be done.
+            spec: The task, the place among the episodes of the run (`group_index`), and the stored
+                episode of this horizon that the person goes on with, if there is one.
             source: Makes the environment.
             description: Of it.
-            number: 0-based place of the episode among those of its run.
             horizon: Most steps, at least 1.
             idle_seconds: The episode is abandoned when the person has not acted for so long.
             on_change: Called whenever `state` is another.
         """
-        self.task = task
-        self.number = number
+        self.spec = spec
         self.horizon = horizon
-        self.state = GameState(wait=Wait(f"{task.environment} to start", RESET_SECONDS))
+        self.state = GameState(wait=Wait(f"{spec.task.environment} to start", RESET_SECONDS))
         self._source = source
         self._idle_seconds = idle_seconds
         self._on_change = on_change
@@ -147,13 +151,18 @@ class Game:
         template = environment_template(description.prompt, form=self._parser.instruction)
         self._build_memory = partial(build_memory, MEMORY, size=MEMORY_SIZE, template=template)
 
+    @property
+    def number(self) -> int:
+        """0-based place of the episode among those of its run."""
+        return self.spec.group_index
+
     async def play(self) -> EpisodeOutcome | None:
         """Play to the end; None where the person left before the first step.
 
         An episode that the person left later is truncated, like one that reached its horizon.
         """
         outcome = await run_episode(
-            EpisodeSpec(task=self.task, seed=0, group_index=self.number),
+            self.spec,
             agent=Agent(
                 policy=self,
                 renderer=NoTokens(),
@@ -263,8 +272,11 @@ class Game:
 
     def stepped(self, action: str, result: StepResult) -> None:
         """Report what an action brought."""
-        reason = self._parsed.reason
-        if self._parsed.valid and not result.action_accepted:
+        reason, branch, at = self._parsed.reason, self.spec.branch, len(self.state.turns)
+        if branch is not None and at < branch.step_index:
+            valid = branch.replayed[at].action_valid
+            reason = "" if valid else "it was not valid when it was stored"
+        elif self._parsed.valid and not result.action_accepted:
             reason = "the environment did not accept it"
         turn = Turn(action=action, valid=not reason, reason=reason, reward=result.reward)
         self._show(
@@ -272,7 +284,7 @@ class Game:
         )
 
     def _work(self, until: str, most_seconds: float) -> None:
-        wait = Wait(f"{self.task.environment} {until}", most_seconds)
+        wait = Wait(f"{self.spec.task.environment} {until}", most_seconds)
         self._show(replace(self.state, stage="working", wait=wait))
 
     def _show(self, state: GameState) -> None:

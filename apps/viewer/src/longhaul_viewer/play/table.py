@@ -20,14 +20,14 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from sqlalchemy import Engine
 
 from longhaul_core.environment import EnvironmentDescription, EnvironmentSource
 from longhaul_core.errors import ConfigError, StoreError
 from longhaul_core.gym import GymEnvironmentSpec, GymSource, PooledSource
-from longhaul_core.rollout import EpisodeOutcome
+from longhaul_core.rollout import Branch, EpisodeOutcome, EpisodeSpec
 from longhaul_core.store.addresses import is_temporary
 from longhaul_core.store.records import EpisodeRecord, RunEnded, RunStarted
 from longhaul_core.store.session import open_store
@@ -114,6 +114,11 @@ class Sitting:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while its episode is replaced, or it is forgotten."""
 
+    @property
+    def branch(self) -> Branch | None:
+        """Where its episodes leave a stored one; None where they begin at their tasks."""
+        return self.game.spec.branch
+
 
 class PlayTable:
     """All sittings of this process, and the one writer of their episodes."""
@@ -152,7 +157,15 @@ class PlayTable:
         self._thread.start()
         ready.wait()
 
-    def begin(self, choice: Choice, task: Task, *, horizon: int, sitting_id: str = "") -> str:
+    def begin(
+        self,
+        choice: Choice,
+        task: Task,
+        *,
+        horizon: int,
+        sitting_id: str = "",
+        branch: Branch | None = None,
+    ) -> str:
         """Begin an episode, and give up the one that the sitting has open.
 
         Args:
@@ -160,7 +173,9 @@ class PlayTable:
             task: Of its lists.
             horizon: Most steps, at least 1.
             sitting_id: A sitting to go on with. It becomes another one, of another run, where the
-                environment or the horizon is another.
+                environment, the horizon or the branch is another.
+            branch: A stored episode of this task and horizon, and the step from which the person
+                goes on; None: from the beginning.
 
         Returns:
             The sitting's id: a word that nobody guesses.
@@ -174,7 +189,9 @@ class PlayTable:
         self._refuse_if_closing()
         source = source_of(choice)
         description = source.describe()
-        return self._call(self._begin(choice, task, horizon, sitting_id, source, description))
+        return self._call(
+            self._begin(choice, task, horizon, sitting_id, source, description, branch)
+        )
 
     def act(self, sitting_id: str, *, episode: int, step: int, action: str) -> bool:
         """Act in a step of the open episode; False where it did not wait for an action in it.
@@ -259,17 +276,19 @@ class PlayTable:
         sitting_id: str,
         source: EnvironmentSource,
         description: EnvironmentDescription,
+        branch: Branch | None,
     ) -> str:
         before = self._sittings.get(sitting_id)
         if before is not None:
             async with before.turn:
                 if self._sittings.get(sitting_id) is before:  # not forgotten meanwhile
                     await self._end_games([before])
-                    if (before.choice, before.horizon) == (choice, horizon):
+                    same = (before.choice, before.horizon, _place_of(before.branch))
+                    if same == (choice, horizon, _place_of(branch)):
                         self._refuse_if_closing()
-                        before.game = self._game(
-                            before.source, description, task, horizon, number=before.game.number + 1
-                        )
+                        number = before.game.number + 1
+                        spec = EpisodeSpec(task=task, seed=0, group_index=number, branch=branch)
+                        before.game = self._game(spec, before.source, description, horizon)
                         before.over_at = None
                         self._start(before)
                         return before.id
@@ -278,16 +297,16 @@ class PlayTable:
         self._refuse_if_closing()
         if isinstance(source, GymSource):
             source = PooledSource(source, num_workers=1)
-        word = secrets.token_urlsafe(12)
+        word, spec = secrets.token_urlsafe(12), EpisodeSpec(task=task, seed=0, branch=branch)
         sitting = Sitting(
             id=word,
-            run_id=f"{time.strftime('%Y%m%d-%H%M%S')}-play-{secrets.token_hex(3)}",
+            run_id=f"{time.strftime('%Y%m%d-%H%M%S')}-{_kind_of(branch)}-{secrets.token_hex(3)}",
             choice=choice,
             horizon=horizon,
             source=source,
             description=description,
             began_at=time.time(),
-            game=self._game(source, description, task, horizon, number=0),
+            game=self._game(spec, source, description, horizon),
         )
         self._sittings[word] = sitting
         self._start(sitting)
@@ -319,18 +338,15 @@ class PlayTable:
 
     def _game(
         self,
+        spec: EpisodeSpec,
         source: EnvironmentSource,
         description: EnvironmentDescription,
-        task: Task,
         horizon: int,
-        *,
-        number: int,
     ) -> Game:
         return Game(
-            task,
+            spec,
             source=source,
             description=description,
-            number=number,
             horizon=horizon,
             idle_seconds=self._idle_seconds,
             on_change=self._announce,
@@ -367,15 +383,18 @@ class PlayTable:
         Raises:
             StoreError: See `_keep_trying`.
         """
+        branch = sitting.branch
         record = EpisodeRecord(
             run_id=sitting.run_id,
             attempt=0,
-            phase="play",
+            phase=_kind_of(branch),
             training_step=0,
             group_index=game.number,
             retry=0,
             outcome=outcome,
             group_size=1,
+            branched_from=branch and branch.episode_id,
+            branched_at_step=branch and branch.step_index,
         )
         ended = RunEnded(
             run_id=sitting.run_id, attempt=0, status="finished", message="", ended_at=time.time()
@@ -424,9 +443,9 @@ class PlayTable:
             logger.warning("the words of an episode wait to be findable: %s", error)
 
     def _run(self, sitting: Sitting) -> RunStarted:
-        choice = sitting.choice
+        choice, kind = sitting.choice, _kind_of(sitting.branch)
         config = {
-            "name": "play",
+            "name": kind,
             "agent": {"kind": PERSON},
             "model": {"path": PERSON},
             "environment": {
@@ -441,8 +460,8 @@ class PlayTable:
         }
         return RunStarted(
             run_id=sitting.run_id,
-            name="play",
-            kind="play",
+            name=kind,
+            kind=kind,
             attempt=0,
             config_json=json.dumps(config),
             provenance_json=json.dumps({"played_by": self._account}),
@@ -502,6 +521,15 @@ class PlayTable:
 
     def _call(self, work: Coroutine[None, None, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def _kind_of(branch: Branch | None) -> Literal["play", "branch"]:
+    """Of a sitting's run, and the phase of its episodes."""
+    return "play" if branch is None else "branch"
+
+
+def _place_of(branch: Branch | None) -> tuple[str, int] | None:
+    return branch and (branch.episode_id, branch.step_index)
 
 
 async def _done(work: Callable[[], T]) -> T:

@@ -6,6 +6,7 @@ import streamlit as st
 
 from longhaul_core.environment import EnvironmentDescription
 from longhaul_core.errors import ConfigError, LonghaulError
+from longhaul_core.rollout import Branch
 from longhaul_core.types import Split, Task
 from longhaul_viewer import links
 from longhaul_viewer.components import blocks, controls, live
@@ -30,7 +31,10 @@ def page() -> None:
             blocks.note("This viewer was started with --read-only: nobody plays here."),
         )
         return
-    sitting_id = links.parameter("sitting")
+    sitting_id, episode_id = links.parameter("sitting"), links.parameter("episode")
+    if sitting_id is None and episode_id is not None:
+        from_step(episode_id, links.whole_number("step"))
+        return
     if sitting_id is None:
         blocks.html(blocks.title("Play"))
         choose()
@@ -84,6 +88,38 @@ def choose() -> None:
             begin(chosen, task, horizon)
     with right:
         about(description, task)
+
+
+def from_step(episode_id: str, step_index: int) -> None:
+    """A stored episode that the reader can go on with, from one of its steps."""
+    back = Link("Replay", links.address(links.REPLAY, episode=episode_id, step=step_index))
+    blocks.html(blocks.trail([back]), blocks.title(f"Play on from step {step_index}"))
+    try:
+        with st.spinner("Asking the environment …"):
+            chosen, branch = play_data.from_step(episode_id, step_index)
+    except LonghaulError as error:
+        blocks.html(blocks.alert(str(error)))
+        return
+    recorded, before = branch.recorded, branch.stored.observation
+    blocks.html(
+        blocks.note(
+            "The environment starts anew, the actions before this step are played again, and each "
+            "answer must equal the stored one. Then you act. The episode is stored in a run of its "
+            "own, and is in no training and no curve."
+        ),
+        blocks.facts(
+            [
+                Fact("environment", f"{chosen.environment_id}, version {recorded.task.version}"),
+                Fact("task", recorded.task.task_id),
+                Fact("steps left", str(recorded.horizon - step_index)),
+                Fact("stored action", branch.stored.action or "none could be read"),
+            ]
+        ),
+        blocks.label("Observation"),
+        blocks.text_block(before.text),
+    )
+    if st.button("Play on", type="primary"):
+        begin(chosen, recorded.task, recorded.horizon, branch=branch)
 
 
 def go_on() -> None:
@@ -190,13 +226,15 @@ def about(description: EnvironmentDescription, task: Task | None) -> None:
         )
 
 
-def begin(chosen: Choice, task: Task, horizon: int) -> None:
+def begin(chosen: Choice, task: Task, horizon: int, *, branch: Branch | None = None) -> None:
     """Open the environment, and give up what this tab was playing."""
     before = str(st.session_state.get(SITTING, ""))
     with st.spinner("Starting the environment …"):
-        sitting_id = play_data.table().begin(chosen, task, horizon=horizon, sitting_id=before)
+        sitting_id = play_data.table().begin(
+            chosen, task, horizon=horizon, sitting_id=before, branch=branch
+        )
     st.session_state[SITTING] = sitting_id
-    links.set_parameters(sitting=sitting_id)
+    links.set_parameters(sitting=sitting_id, episode=None, step=None)
     st.rerun()
 
 
@@ -212,10 +250,14 @@ def episode(sitting_id: str) -> None:
     table = play_data.table()
     sitting = table.sitting(sitting_id)
     state, game = table.state(sitting_id), sitting.game
-    task = game.task
+    task, branch = game.spec.task, sitting.branch
     blocks.html(
         blocks.trail(
-            [Link("Play", links.address_here(links.PLAY, sitting=None)), Link(task.task_id)]
+            [
+                Link("Play", links.address_here(links.PLAY, sitting=None)),
+                *_origin(branch),
+                Link(task.task_id),
+            ]
         ),
         blocks.title(task.goal or task.task_id),
         blocks.badges(
@@ -223,6 +265,7 @@ def episode(sitting_id: str) -> None:
                 Badge(f"{task.environment} · {task.task_id}"),
                 Badge(f"{task.split.value} split"),
                 *([Badge(f"played by {sitting.choice.server}")] if sitting.choice.server else []),
+                *([Badge(f"from step {branch.step_index} on")] if branch else []),
             ]
         ),
     )
@@ -239,23 +282,35 @@ def episode(sitting_id: str) -> None:
         table.state(sitting_id, wait_seconds=STEP_SECONDS)
 
     play_view(
-        seen(state, environment=task.environment, number=game.number, horizon=sitting.horizon),
+        seen(
+            state,
+            environment=task.environment,
+            number=game.number,
+            horizon=sitting.horizon,
+        ),
         key=f"play-{sitting_id}",
         on_move=move,
         on_leave=leave,
     )
 
 
+def _origin(branch: Branch | None) -> list[Link]:
+    if branch is None:
+        return []
+    at = links.address(links.REPLAY, episode=branch.episode_id, step=branch.step_index)
+    return [Link("The stored episode", at)]
+
+
 def after(sitting: Sitting) -> None:
     """Play on: the same, the next, or something else."""
-    tasks = sitting.source.tasks(sitting.game.task.split)
+    branch, tasks = sitting.branch, sitting.source.tasks(sitting.game.spec.task.split)
     again, following, elsewhere = st.columns([1, 1, 2], vertical_alignment="center")
     with again:
-        if st.button("The same task again", width="stretch"):
-            begin(sitting.choice, sitting.game.task, sitting.horizon)
+        if st.button("The same step again" if branch else "The same task again", width="stretch"):
+            begin(sitting.choice, sitting.game.spec.task, sitting.horizon, branch=branch)
     with following:
         if st.button("The next task", width="stretch", type="primary"):
-            begin(sitting.choice, next_task(tasks, sitting.game.task), sitting.horizon)
+            begin(sitting.choice, next_task(tasks, sitting.game.spec.task), sitting.horizon)
     with elsewhere:
         episodes = links.address(links.EPISODES, run=sitting.run_id)
         blocks.html(
