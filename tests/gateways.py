@@ -119,7 +119,7 @@ async def playing(
 def client_of(episode: OpenEpisode, *, key: str | None = None) -> httpx.AsyncClient:
     """A client at an episode's address, with its key or another one."""
     return plain_client(
-        episode.environ()["ANTHROPIC_BASE_URL"], key=episode.door.key if key is None else key
+        episode.environ()["ANTHROPIC_BASE_URL"], key=episode.access.key if key is None else key
     )
 
 

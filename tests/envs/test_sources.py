@@ -13,7 +13,7 @@ import pytest
 from longhaul_core.errors import ConfigError
 from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.types import Split
-from longhaul_envs.asked import AskedEnvironment
+from longhaul_envs.inspected import InspectedEnvironment
 from longhaul_envs.sources import environment_source
 from other_processes import command_of
 
@@ -104,7 +104,7 @@ def test_options_that_a_class_refuses_and_spaces_without_text_are_told() -> None
 
 
 def test_the_worker_ends_with_the_source_that_asked(tmp_path: Path) -> None:
-    asked = AskedEnvironment(
+    asked = InspectedEnvironment(
         GymEnvironmentSpec(
             environment_id="sources/Dice-v3",
             options={"constructions": str(tmp_path / "only this one")},
@@ -148,8 +148,8 @@ def test_the_worker_ends_when_everything_was_answered() -> None:
 def test_a_constructor_that_hangs_is_told_each_time_it_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("longhaul_envs.asked._DESCRIBE_SECONDS", 0.2)
-    monkeypatch.setattr("longhaul_envs.asked._END_SECONDS", 120)
+    monkeypatch.setattr("longhaul_envs.inspected._DESCRIBE_SECONDS", 0.2)
+    monkeypatch.setattr("longhaul_envs.inspected._END_SECONDS", 120)
     source = environment_source(spec(hangs=True))
 
     for _ in range(2):

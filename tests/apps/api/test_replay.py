@@ -14,8 +14,8 @@ from fastapi.testclient import TestClient
 import longhaul_api
 import longhaul_core
 from apps.long_episode import EPISODE_ID, write_long_store
-from longhaul_api.answers import code_version
 from longhaul_api.app import create_app
+from longhaul_api.responses import code_version
 from longhaul_api.settings import ApiSettings
 from longhaul_core.store import Label, StoreWriter
 from longhaul_core.store.session import read_only_engine

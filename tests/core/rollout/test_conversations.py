@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fakes import ByteChatRenderer
 from longhaul_core.rollout.conversations import ChatPrompt, ConversationTree, Rewrite, Turn
-from longhaul_core.rollout.kept import KeptCall
+from longhaul_core.rollout.packed_calls import PackedCall
 from longhaul_core.types import (
     Call,
     Continuation,
@@ -52,7 +52,7 @@ class Episode:
     def begin(self, *messages: Message, tools: tuple[Tool, ...] = (), trained: bool = True) -> Turn:
         return self.tree.begin(ChatPrompt(messages, tools), trained=trained, renderer=RENDERER)
 
-    def end(self, turn: Turn, reply: Message | str) -> KeptCall:
+    def end(self, turn: Turn, reply: Message | str) -> PackedCall:
         message = assistant(reply) if isinstance(reply, str) else reply
         prompt = turn.prompt
         shared = self.tree.shared(prompt) if isinstance(prompt, ChatPrompt) else ChatPrompt(())
@@ -65,7 +65,7 @@ class Episode:
             continuation=turn.continuation,
             trained=turn.trained,
         )
-        kept = KeptCall(call)
+        kept = PackedCall(call)
         self.tree.end(turn, kept, reply=message)
         return kept
 
@@ -75,7 +75,7 @@ class Episode:
         reply: Message | str,
         tools: tuple[Tool, ...] = (),
         trained: bool = True,
-    ) -> tuple[Turn, KeptCall]:
+    ) -> tuple[Turn, PackedCall]:
         turn = self.begin(*messages, tools=tools, trained=trained)
         return turn, self.end(turn, reply)
 
@@ -232,7 +232,7 @@ def test_a_hosted_models_reply_is_gone_on_from_by_itself_and_not_by_the_policy(
     tree = episode.tree
     hosted = tree.begin(ChatPrompt(ASKED), trained=False, renderer=None)
     call = Call(messages=ASKED, reply="Where?", sampled=None, trained=False)
-    tree.end(hosted, KeptCall(call), reply=assistant("Where?"))
+    tree.end(hosted, PackedCall(call), reply=assistant("Where?"))
     # nobody here knows its thoughts, so any may come back
     told = ChatPrompt((*ASKED, assistant("Where?", reasoning="Hm."), user("Here.")))
 
@@ -583,7 +583,7 @@ def test_a_prompt_of_tokens_goes_on_from_the_longest_call_that_it_repeats() -> N
         made = Call(
             messages=(), reply="", sampled=sampled, conversation=turn.conversation, trained=True
         )
-        tree.end(turn, KeptCall(made), reply=assistant(""))
+        tree.end(turn, PackedCall(made), reply=assistant(""))
         return turn
 
     turns = [
@@ -628,7 +628,7 @@ def test_what_a_prompt_goes_on_from_is_the_longest_call_that_it_repeats(
     ended: dict[int, tuple[Message, ...]] = {}
     gone_on_from: set[int] = set()
     conversation_of: dict[int, int] = {}
-    made: list[KeptCall] = []
+    made: list[PackedCall] = []
     for which, cut, new, reply, fails in turns:
         history = histories[which % len(histories)]
         prompt = (*history[: max(0, len(history) - cut)], *map(user, new))

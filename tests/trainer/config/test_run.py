@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from longhaul_core.advantages.estimators import ESTIMATORS
 from longhaul_trainer.config import RunConfig, load_config, parse_config
 from longhaul_trainer.config.agent_loops import episodes_at_once
-from longhaul_trainer.config.estimators import EstimatorSettings
+from longhaul_trainer.config.estimator_settings import EstimatorSettings
 from longhaul_trainer.config.fields import config_fields
 from longhaul_trainer.config.learning import AlgorithmConfig
 from longhaul_trainer.config.load import Description, read_text

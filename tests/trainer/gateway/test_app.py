@@ -26,7 +26,7 @@ def filled(path: str, episode: str) -> str:
 
 def test_no_route_of_an_episode_answers_without_its_key(stage: Stage) -> None:
     async def asked(one: Played, operation: Operation, path: str) -> None:
-        id, key = one.episode.door.id, one.episode.door.key
+        id, key = one.episode.access.id, one.episode.access.key
 
         async def answer(id: str, key: str | None) -> httpx.Response:
             url = one.gateway.address + filled(path, id)
@@ -54,7 +54,7 @@ def test_no_route_of_an_episode_answers_without_its_key(stage: Stage) -> None:
 @pytest.mark.parametrize("header", ["Authorization", "x-api-key", "x-goog-api-key"])
 def test_each_vendors_header_carries_the_key(stage: Stage, header: str) -> None:
     async def program(one: Played) -> None:
-        key = one.episode.door.key
+        key = one.episode.access.key
         async with client_of(one.episode, key="") as http:
             value = f"Bearer {key}" if header == "Authorization" else key
             answer = await http.get("/v1/models", headers={header: value})
@@ -67,13 +67,13 @@ def test_two_agents_that_swap_their_keys_are_refused(stage: Stage) -> None:
     async def program(one: Played) -> None:
         _, other = open_episode(one.gateway)
         async with (
-            client_of(one.episode, key=other.door.key) as mine,
-            client_of(other, key=one.episode.door.key) as theirs,
+            client_of(one.episode, key=other.access.key) as mine,
+            client_of(other, key=one.episode.access.key) as theirs,
         ):
             assert (await mine.get("/v1/models")).status_code == 401
             assert (await theirs.get("/v1/models")).status_code == 401
-        assert other.door.key != one.episode.door.key
-        assert len(other.door.key) >= 43, "32 bytes that nobody guesses"
+        assert other.access.key != one.episode.access.key
+        assert len(other.access.key) >= 43, "32 bytes that nobody guesses"
 
     stage.played(program)
 
@@ -120,12 +120,12 @@ def test_a_host_that_is_no_name_of_the_gateway_is_refused(host: str, status: int
 )
 def test_nothing_else_of_the_run_can_be_reached(stage: Stage, path: str) -> None:
     async def program(one: Played) -> None:
-        async with plain_client(one.gateway.address, key=one.episode.door.key) as http:
+        async with plain_client(one.gateway.address, key=one.episode.access.key) as http:
             for method in ("GET", "POST"):
                 answer = await http.request(method, path)
                 assert answer.status_code == 404
                 assert "/v1/chat/completions" in answer.json()["error"]["message"]
-            below = await http.get(f"/e/{one.episode.door.id}{path}")
+            below = await http.get(f"/e/{one.episode.access.id}{path}")
             assert below.status_code == (200 if path == "/v1/models" else 404)
 
     stage.played(program)
@@ -217,13 +217,13 @@ def test_a_further_reward_between_two_calls_leaves_the_state_that_was_reported(
 ) -> None:
     async def program(one: Played) -> None:
         await one.chat("a")
-        for report in ({"reward": 1, "anchor_state": "door"}, {"reward": 0.5}):
+        for report in ({"reward": 1, "anchor_state": "access"}, {"reward": 0.5}):
             await one.http.post("/longhaul/step", json=report)
         await one.chat("b")
         first, second = one.end().steps
 
         assert first.reward == 1.5
-        assert second.observation.anchor_state == "door"
+        assert second.observation.anchor_state == "access"
 
     stage.played(program)
 
@@ -409,12 +409,12 @@ def test_a_program_of_agent_lightning_runs_with_other_addresses_alone(stage: Sta
             event = {"event_type": "reward", "data": {"value": 0.75, "source": "agent"}}
             posted = await http.post(environ["AGL_EVENT_URL"], json=event)
             other = await http.post(environ["AGL_EVENT_URL"], json={"event_type": "note"})
-            older = f"{one.gateway.address}/rollout/{one.episode.door.id}/attempt/at-1/v1"
+            older = f"{one.gateway.address}/rollout/{one.episode.access.id}/attempt/at-1/v1"
             second = await http.post(f"{older}/chat/completions", json=body)
 
         assert said(answer) == "go"
         assert said(second) == "go"
-        assert posted.json()["rollout_id"] == one.episode.door.id
+        assert posted.json()["rollout_id"] == one.episode.access.id
         assert posted.json()["attempt_id"] == "0"
         assert posted.json()["data"] == event["data"]
         assert other.status_code == 200

@@ -543,15 +543,15 @@ def test_a_turn_after_a_stop_word_goes_on_from_the_reply_as_it_was_sampled(
     async def program(one: Played) -> None:
         written = await one.chat("hi", stop=["Obs"], stream=stream)
         assert written.status_code == 200
-        await one.chat("hi", "act: look ", "a door", stop=["Obs"])
+        await one.chat("hi", "act: look ", "a access", stop=["Obs"])
 
         first, second = calls_of(one.end())
         assert first.sampled is not None
         assert second.sampled is not None
         known = (*first.sampled.prompt_tokens, *first.sampled.action_tokens)
         assert second.sampled.prompt_tokens[: len(known)] == known
-        assert (second.conversation, second.messages[-1].text) == (0, "a door")
-        assert one.end().steps[1].observation.text == "a door"
+        assert (second.conversation, second.messages[-1].text) == (0, "a access")
+        assert one.end().steps[1].observation.text == "a access"
 
     stage.played(program, StreamingScriptedPolicy(["act: look Observed"]))
 
@@ -807,7 +807,7 @@ def test_what_is_reported_with_a_refused_call_counts_once_when_it_is_sent_again_
 ) -> None:
     async def program(one: Played) -> None:
         await one.chat("a")
-        await one.http.post("/longhaul/step", json={"anchor_state": "door"})
+        await one.http.post("/longhaul/step", json={"anchor_state": "access"})
         assert (await one.chat("x" * 200, longhaul={"reward": 0.1})).status_code == 400
         assert (await one.chat("short", longhaul={"reward": 0.1})).status_code == 200
         assert (await one.chat("y" * 200, longhaul={"reward": 0.7})).status_code == 400
@@ -815,7 +815,7 @@ def test_what_is_reported_with_a_refused_call_counts_once_when_it_is_sent_again_
         first, second = one.end().steps
 
         assert first.reward == 0.1
-        assert second.observation.anchor_state == "door"
+        assert second.observation.anchor_state == "access"
         assert second.reward == 0.7, "a refused call's, where nothing was sent again"
         assert one.episode.reported.num_step_rewards == 2
 
@@ -854,7 +854,7 @@ def test_a_reward_of_a_refused_call_counts_once_while_its_prompt_is_being_kept(
 
         monkeypatch.setattr(EpisodeSession, "keep_final_prompt", slow)
         await one.chat("a")
-        await one.http.post("/longhaul/step", json={"anchor_state": "door"})
+        await one.http.post("/longhaul/step", json={"anchor_state": "access"})
         refused = asyncio.create_task(one.chat("x" * 200, longhaul={"reward": 0.1}))
         await asyncio.wait_for(begun.wait(), 60)
         assert (await one.chat("short", longhaul={"reward": 0.1})).status_code == 200
@@ -864,7 +864,7 @@ def test_a_reward_of_a_refused_call_counts_once_while_its_prompt_is_being_kept(
         first, second = one.end().steps
 
         assert first.reward == 0.1
-        assert second.observation.anchor_state == "door"
+        assert second.observation.anchor_state == "access"
 
     rules = CallRules(trains=True, keeps_final_prompt=True)
     stage.played(program, rules=rules, max_prompt_tokens=100)
@@ -950,7 +950,7 @@ def test_a_reply_lost_on_the_way_is_sent_again_and_not_sampled_again(
                 base_url=one.episode.environ()["OPENAI_BASE_URL"].replace(
                     one.gateway.address, cable.url
                 ),
-                api_key=one.episode.door.key,
+                api_key=one.episode.access.key,
                 max_retries=num_retries,
             )
             async with client:

@@ -46,7 +46,7 @@ def test_a_recorded_framework_plays_its_episode_and_the_guide_says_how(
         for request in recorded["requests"]:
             path = request["path"]
             if "/EPISODE/" in path:  # of agent-lightning, whose addresses name the episode
-                path = one.gateway.address + path.replace("EPISODE", one.episode.door.id)
+                path = one.gateway.address + path.replace("EPISODE", one.episode.access.id)
             answer = await one.http.post(path, headers=request["headers"], json=request["body"])
             assert answer.status_code == 200, answer.text
             if path.endswith("/events"):

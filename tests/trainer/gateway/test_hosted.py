@@ -40,7 +40,7 @@ SAID = [ReplyPart(text="Go "), ReplyPart(text="north.")]
 CALLS = [
     ReplyPart(text="Let me look."),
     ReplyPart(tool_place=0, tool_id="c0", tool_name="look", tool_arguments='{"at":'),
-    ReplyPart(tool_place=0, tool_arguments='"door"}'),
+    ReplyPart(tool_place=0, tool_arguments='"access"}'),
     ReplyPart(tool_place=1, tool_id="c1", tool_name="wait", tool_arguments="{}"),
 ]
 PIXEL = Picture.of(b"\x89PNG\r\n\x1a\nrest")
@@ -118,7 +118,7 @@ def test_a_reply_with_tool_calls_comes_back_as_it_was_whole_and_in_pieces(
     assert choice.text == "Let me look."
     assert choice.finish_reason is FinishReason.TOOL_CALLS
     assert [(call.id, call.name) for call in choice.tool_calls] == [("c0", "look"), ("c1", "wait")]
-    assert choice.tool_calls[0].arguments == '{"at":"door"}'
+    assert choice.tool_calls[0].arguments == '{"at":"access"}'
     assert answer.reply.model == "judge"
     assert answer.reply.usage == Usage(prompt_tokens=11, reply_tokens=7, cached_tokens=3)
     gathered = choice_of([delta.part for delta in deltas])
@@ -143,7 +143,7 @@ def test_thoughts_and_several_choices_are_read_apart(endpoints: Endpoints, strea
 
 @pytest.mark.parametrize("api", ["openai", "anthropic"])
 def test_an_endpoint_reads_the_conversation_that_was_sent(endpoints: Endpoints, api: Kind) -> None:
-    call = ToolCall(id="c0", name="look", arguments='{"at": "door"}')
+    call = ToolCall(id="c0", name="look", arguments='{"at": "access"}')
     tool = Tool(
         name="look",
         description="Looks.",
@@ -153,7 +153,7 @@ def test_an_endpoint_reads_the_conversation_that_was_sent(endpoints: Endpoints, 
         Message(role="system", content="Be brief."),
         Message(role="user", content=("What is this?", PIXEL)),
         Message(role="assistant", content="I look.", tool_calls=(call,), reasoning="Hm."),
-        Message(role="tool", content="A door.", tool_call_id="c0"),
+        Message(role="tool", content="A access.", tool_call_id="c0"),
     )
     request = ChatRequest(
         model="judge",
@@ -212,7 +212,7 @@ def test_an_environments_tools_reach_a_hosted_model_and_its_calls_are_actions(
     outcome = asyncio.run(play())
 
     assert isinstance(outcome, Trajectory), outcome
-    assert environment.actions == ['{"name": "look", "arguments": {"at": "door"}}'] * 2
+    assert environment.actions == ['{"name": "look", "arguments": {"at": "access"}}'] * 2
     assert all(step.action_valid for step in outcome.steps)
     assert [step.calls[0].tools for step in outcome.steps] == [(tool,), (tool,)]
     first, second = endpoints.seen[before:]
@@ -221,7 +221,7 @@ def test_an_environments_tools_reach_a_hosted_model_and_its_calls_are_actions(
     (call,) = assistant.tool_calls
     assert (system.role, user.text) == ("system", "start 3")
     assert (assistant.text, call.id, call.name) == ("Let me look.", "c0", "look")
-    assert json.loads(call.arguments) == {"at": "door"}
+    assert json.loads(call.arguments) == {"at": "access"}
     assert result == Message(role="tool", content="after 1", tool_call_id="c0")
 
 

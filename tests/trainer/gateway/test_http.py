@@ -16,9 +16,9 @@ from longhaul_core.policy import ReplyPart
 from longhaul_core.rollout import EpisodeLimits, EpisodeSession, EpisodeSpec
 from longhaul_trainer.gateway import http
 from longhaul_trainer.gateway.app import Lobby, create_app
+from longhaul_trainer.gateway.authentication import EpisodeAccess
 from longhaul_trainer.gateway.dialects.anthropic_messages import AnthropicMessages
 from longhaul_trainer.gateway.dialects.openai_chat import OpenAIChat
-from longhaul_trainer.gateway.doors import Door
 from longhaul_trainer.gateway.episode import OpenEpisode
 from longhaul_trainer.gateway.exchange import (
     ApiError,
@@ -202,7 +202,7 @@ def test_a_stream_that_is_lost_when_its_reply_is_there_is_sent_again_and_not_sam
     async def test() -> None:
         episode = OpenEpisode(
             session,
-            door=Door(address="http://127.0.0.1"),
+            access=EpisodeAccess(address="http://127.0.0.1"),
             models={"policy": responder_of(policy)},
             rules=TRAINING,
             task=TASK,
@@ -210,17 +210,17 @@ def test_a_stream_that_is_lost_when_its_reply_is_there_is_sent_again_and_not_sam
         lobby = Lobby()
         lobby.add(episode)
         app = create_app(lobby, GatewaySettings())
-        headers = [("host", "127.0.0.1"), ("authorization", f"Bearer {episode.door.key}")]
+        headers = [("host", "127.0.0.1"), ("authorization", f"Bearer {episode.access.key}")]
         body = json.dumps({**BODY, "model": "auto", "stream": True}).encode()
         clients = [Client(body, headers=headers) for _ in range(2)]
         for client in clients:
-            client.scope["path"] = f"/e/{episode.door.id}/v1/chat/completions"
+            client.scope["path"] = f"/e/{episode.access.id}/v1/chat/completions"
         first, again = clients
 
         first.reads.clear()
         asking = asyncio.ensure_future(app(first.scope, first.receive, first.send))
         await first.is_sent_to.wait()
-        await episode.repeats.settled()
+        await episode.requests.settled()
         (first.leaves if leaves else first.reads).set()
         await asking
         await app(again.scope, again.receive, again.send)

@@ -94,14 +94,14 @@ def episodes() -> Iterator[Callable[[], OpenEpisode]]:
 def test_no_request_to_our_routes_is_answered_with_a_defect(
     episodes: Callable[[], OpenEpisode],
 ) -> None:
-    schema = schemathesis.openapi.from_url(f"{episodes().door.address}/openapi.json")
+    schema = schemathesis.openapi.from_url(f"{episodes().access.address}/openapi.json")
     statuses: defaultdict[str, set[int]] = defaultdict(set)
 
     def called(case: Case) -> Response:
         """Of an episode that no request before has ended."""
         episode = episodes()
-        headers = {"Authorization": f"Bearer {episode.door.key}"}
-        case.path_parameters = {"episode": episode.door.id}
+        headers = {"Authorization": f"Bearer {episode.access.key}"}
+        case.path_parameters = {"episode": episode.access.id}
         response = case.call(headers=headers)
         statuses[case.operation.label].add(response.status_code)
         case.validate_response(response, headers=headers, excluded_checks=NOT_IN_THE_TYPES)
@@ -139,13 +139,13 @@ def test_no_request_to_a_vendors_route_is_answered_with_a_defect(
 
         def call(path: str, body: dict[str, object], changes: dict[str, object]) -> None:
             episode = episodes()
-            address = episode.door.address + path.format(episode=episode.door.id, **VALUES)
+            address = episode.access.address + path.format(episode=episode.access.id, **VALUES)
             answer = http.post(
                 address,
                 params={"alt": "sse"},
                 content=json.dumps(body | changes),
                 headers={
-                    "Authorization": f"Bearer {episode.door.key}",
+                    "Authorization": f"Bearer {episode.access.key}",
                     "Content-Type": "application/json",
                 },
             )

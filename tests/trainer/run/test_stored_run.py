@@ -13,7 +13,7 @@ from longhaul_core.errors import StoreError
 from longhaul_core.store.queries import get_run
 from longhaul_core.store.records import Heartbeat
 from longhaul_core.store.session import read_only_engine
-from longhaul_trainer.run import store_patience
+from longhaul_trainer.run import store_retries
 from longhaul_trainer.run.stored_run import StoredRun
 
 
@@ -21,7 +21,7 @@ from longhaul_trainer.run.stored_run import StoredRun
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Of a store whose lock is waited for 50 ms instead of 30 s."""
     monkeypatch.setattr("longhaul_core.store.session.LOCK_WAIT_SECONDS", 0.05)
-    monkeypatch.setattr(store_patience, "FIRST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(store_retries, "FIRST_PAUSE_SECONDS", 0.05)
     return tmp_path / "store.db"
 
 
@@ -58,7 +58,7 @@ def test_a_store_that_is_held_is_waited_for(path: Path, caplog: pytest.LogCaptur
 def test_a_store_that_is_held_too_long_is_named(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_patience, "LONGEST_AWAY_SECONDS", 0.2)
+    monkeypatch.setattr(store_retries, "LONGEST_AWAY_SECONDS", 0.2)
 
     async def main() -> None:
         run = await begun(path)

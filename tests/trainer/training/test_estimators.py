@@ -1,4 +1,4 @@
-"""Tests for `longhaul_trainer.config.estimators`: estimators of the user's own."""
+"""Tests for `longhaul_trainer.config.estimator_settings`: estimators of the user's own."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from longhaul_core.advantages.estimators import ESTIMATORS, Group
 from longhaul_core.advantages.grpo import grpo_credit
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.config import AlgorithmConfig
-from longhaul_trainer.config.estimators import own_estimator, smallest_group
+from longhaul_trainer.config.estimator_settings import own_estimator, smallest_group
 from longhaul_trainer.training.estimate import estimate
 
 MINE = """
@@ -127,7 +127,7 @@ def test_a_built_in_name_is_no_path() -> None:
 
 def test_the_registry_is_read_without_the_training_stack() -> None:
     code = (
-        "import sys, longhaul_trainer.config.estimators;"
+        "import sys, longhaul_trainer.config.estimator_settings;"
         "print(sorted({'torch', 'verl', 'ray', 'transformers'} & set(sys.modules)))"
     )
     loaded = subprocess.run(

@@ -19,7 +19,7 @@ from longhaul_core.errors import StoreError
 from longhaul_core.store.queries import count_episodes
 from longhaul_core.store.records import Record, RunEnded
 from longhaul_core.store.session import read_only_engine
-from longhaul_trainer.run import store_patience
+from longhaul_trainer.run import store_retries
 from longhaul_trainer.verl import run_recorder as recorder_module
 from longhaul_trainer.verl.run_recorder import RunRecorder, WriterLost, WriterStatus, _Writer
 from store_samples import make_decisions, make_training_step, run_started
@@ -69,7 +69,7 @@ class TestWriter:
     @pytest.fixture
     def path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setattr("longhaul_core.store.session.LOCK_WAIT_SECONDS", 0.05)
-        monkeypatch.setattr(store_patience, "FIRST_PAUSE_SECONDS", 0.05)
+        monkeypatch.setattr(store_retries, "FIRST_PAUSE_SECONDS", 0.05)
         return tmp_path / "store.db"
 
     @pytest.fixture
@@ -101,7 +101,7 @@ class TestWriter:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        monkeypatch.setattr(store_patience, "LONGEST_AWAY_SECONDS", 1.0)
+        monkeypatch.setattr(store_retries, "LONGEST_AWAY_SECONDS", 1.0)
         with held(path):
             with pytest.raises(StoreError, match="locked"):
                 writer.write(make_training_step(1))

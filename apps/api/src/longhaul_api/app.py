@@ -5,12 +5,12 @@ from fastapi import Depends, FastAPI
 from sqlalchemy import Engine
 from starlette.middleware.gzip import GZipMiddleware
 
-from longhaul_api.answers import CODE, code_version
 from longhaul_api.caching import ETags
 from longhaul_api.errors import Problem, add_error_handlers
 from longhaul_api.guard import Guard, HeadAsGet
 from longhaul_api.openapi import TAGS, describe
 from longhaul_api.reference import add_reference_page
+from longhaul_api.responses import CODE, code_version
 from longhaul_api.routes import (
     comparisons,
     episodes,

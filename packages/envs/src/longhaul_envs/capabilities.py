@@ -2,7 +2,7 @@
 
 A class gains a capability by having the member; there is nothing to inherit or register. A
 class without an `EnvironmentSource` is asked for its tasks and its prompt by
-`longhaul_envs.asked`, in a process of its own.
+`longhaul_envs.inspected`, in a process of its own.
 """
 
 from collections.abc import Sequence

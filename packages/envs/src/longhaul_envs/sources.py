@@ -6,8 +6,8 @@ from functools import cache
 from longhaul_core.discovery import installed_environments, installed_source
 from longhaul_core.environment import EnvironmentSource
 from longhaul_core.gym import GymEnvironmentSpec, GymSource
-from longhaul_envs.asked import AskedEnvironment
 from longhaul_envs.extras import required
+from longhaul_envs.inspected import InspectedEnvironment
 
 __all__ = ["environment_source", "new_source", "source_at"]
 
@@ -57,7 +57,7 @@ def new_source(spec: GymEnvironmentSpec) -> EnvironmentSource:
         ConfigError: See `environment_source`.
     """
     if spec.environment_id not in installed_environments():
-        asked = AskedEnvironment(spec)
+        asked = InspectedEnvironment(spec)
         return GymSource(spec, describe=asked.describe, list_tasks=asked.tasks)
     source = installed_source(spec.environment_id, spec.options)
     if isinstance(source, GymSource) and spec.import_modules:

@@ -274,7 +274,7 @@ def test_a_program_that_breaks_leaves_its_cause_and_its_steps(
 
 @pytest.mark.slow
 def test_nothing_is_left_of_programs_that_break(aftermath: Aftermath) -> None:
-    # The keeper that was killed could not remove its folder; `close` did.
+    # The supervisor that was killed could not remove its folder; `close` did.
     assert re.fullmatch(r"(folders of episodes: \['[^',]*'\])?", aftermath.left), aftermath.left
 
 
@@ -356,7 +356,7 @@ def test_a_program_whose_trainer_is_killed_is_ended_and_leaves_no_folder(tmp_pat
     )
     _wait_until(ready.exists)
     below = psutil.Process(trainer.pid).children(recursive=True)
-    assert len(below) >= 4  # fork server, keeper, program, what it started
+    assert len(below) >= 4  # fork server, supervisor, program, what it started
 
     trainer.kill()
     trainer.wait()
@@ -414,7 +414,7 @@ def test_a_killed_fork_server_ends_its_programs_and_is_started_anew(house: House
 
     assert isinstance(outcome, FailedEpisode)
     assert outcome.cause is FailureCause.PROGRAM_ERROR
-    assert len(below) == 2  # keeper and program
+    assert len(below) == 2  # supervisor and program
     assert still_running(below) == []
     assert isinstance(house.played("play", 1), Trajectory)
 

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from longhaul_api.answers import NOT_MODIFIED, answered
 from longhaul_api.dependencies import ReadStore
 from longhaul_api.parameters import LARGEST, EpisodeId
+from longhaul_api.responses import NOT_MODIFIED, answered
 from longhaul_core.store import queries
 from longhaul_core.store.queries import replay
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from longhaul_api.dependencies import ReadStore
 from longhaul_api.parameters import Limit, OptionalPhase, RunId, RunStatus
 from longhaul_core.store import queries
-from longhaul_core.store.queries.answers import Answer
+from longhaul_core.store.queries.base import Answer
 from longhaul_core.store.records import RunKind
 from longhaul_core.types import FailureCause
 

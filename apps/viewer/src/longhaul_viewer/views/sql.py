@@ -14,7 +14,7 @@ from longhaul_core.sql_box.files import as_csv, as_parquet, distinct_names
 from longhaul_core.sql_box.relations import relations
 from longhaul_core.sql_box.saved import SavedQuery, delete_query, save_query, saved_queries
 from longhaul_viewer import links
-from longhaul_viewer.components import answers, blocks, charts
+from longhaul_viewer.components import blocks, charts, query_results
 from longhaul_viewer.data import curves, sql
 
 EDITOR, ANSWER, PROBLEM, SEEN = "sql_editor", "sql_answer", "sql_problem", "sql_seen"
@@ -135,22 +135,22 @@ def show_answer() -> None:
             use_container_width=True,
         )
     chart(result)
-    blocks.html(answers.table(result, most=MOST_SHOWN))
+    blocks.html(query_results.table(result, most=MOST_SHOWN))
     if len(result.rows) > MOST_SHOWN:
         blocks.html(blocks.note(f"The first {MOST_SHOWN} rows; the files have all of them."))
 
 
 def chart(result: QueryResult) -> None:
     """A chart of some columns, if the reader builds one."""
-    names, numbers = distinct_names(result.columns), answers.numeric_columns(result)
+    names, numbers = distinct_names(result.columns), query_results.numeric_columns(result)
     with st.expander("Chart", expanded=bool(links.parameter("kind"))):
         kinds, across, up = st.columns([1, 2, 3])
         asked = links.parameter("kind")
         with kinds:
             kind = st.selectbox(
                 "Kind",
-                answers.CHARTS,
-                index=answers.CHARTS.index(asked) if asked in answers.CHARTS else None,
+                query_results.CHARTS,
+                index=query_results.CHARTS.index(asked) if asked in query_results.CHARTS else None,
                 placeholder="none",
             )
         with across:
@@ -168,7 +168,7 @@ def chart(result: QueryResult) -> None:
             return
         if [kind, x, *y] != [asked, links.parameter("x"), *links.parameters("y")]:
             links.set_parameters(kind=kind, x=x, y=y or None)
-        charts.show(answers.chart(result, kind=kind, x=str(x), y=y), key="sql_chart")
+        charts.show(query_results.chart(result, kind=kind, x=str(x), y=y), key="sql_chart")
 
 
 def _place(names: list[str], wanted: str | None) -> int:

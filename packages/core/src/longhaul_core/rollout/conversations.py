@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, cast
 
 from longhaul_core.policy import Renderer
 from longhaul_core.rollout.differences import Difference, difference_from
-from longhaul_core.rollout.kept import KeptCall, packed_tokens
+from longhaul_core.rollout.packed_calls import PackedCall, packed_tokens
 from longhaul_core.types import Continuation, Message, Part, Tool
 
 __all__ = ["ChatPrompt", "ConversationTree", "Rewrite", "Turn"]
@@ -83,7 +83,7 @@ class Rewrite(StrEnum):
 class _Ended:
     """A call that has its reply."""
 
-    call: KeptCall
+    call: PackedCall
     reply: Message
     """As the program read it."""
     tools: int | None
@@ -141,7 +141,7 @@ class Turn:
     renderer: Renderer | None
     conversation: int
     continuation: Continuation
-    base: KeptCall | None
+    base: PackedCall | None
     """The call whose tokens those of the prompt can go on from."""
     new_messages: tuple[Message, ...] = ()
     """What came after that call's reply; all messages without one."""
@@ -262,7 +262,7 @@ class ConversationTree:
         messages = [shared or self._known(message)[0] for message, shared in pairs]
         return replace(prompt, messages=tuple(messages), tools=self._known_tools(prompt.tools)[0])
 
-    def end(self, turn: Turn, call: KeptCall, *, reply: Message) -> None:
+    def end(self, turn: Turn, call: PackedCall, *, reply: Message) -> None:
         """The call has its reply: prompts may go on from it.
 
         Args:

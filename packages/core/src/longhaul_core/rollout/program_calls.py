@@ -9,7 +9,7 @@ from typing import TypeVar
 from longhaul_core.errors import RendererFailure, attributed_to
 from longhaul_core.policy import ChatRenderer, Completion, Prompt, ReadReply, Renderer, offers
 from longhaul_core.rollout.conversations import ChatPrompt, ConversationTree, Turn
-from longhaul_core.rollout.kept import LARGEST_TOKEN
+from longhaul_core.rollout.packed_calls import LARGEST_TOKEN
 from longhaul_core.rollout.responder import Responder
 from longhaul_core.types import FinishReason, Message, Sampling
 

@@ -41,8 +41,8 @@ from longhaul_core.policy import (
     with_thoughts,
 )
 from longhaul_core.rollout.conversations import ChatPrompt, ConversationTree, Rewrite
-from longhaul_core.rollout.kept import KeptCall
 from longhaul_core.rollout.limits import EpisodeLimits
+from longhaul_core.rollout.packed_calls import PackedCall
 from longhaul_core.rollout.program_calls import (
     as_message,
     drawn,
@@ -449,7 +449,7 @@ class EpisodeSession:
                     queue_seconds=completion.queue_seconds,
                     generate_seconds=max(0.0, seconds - completion.queue_seconds),
                 )
-                kept = KeptCall(call)
+                kept = PackedCall(call)
                 self._tree.end(turn, kept, reply=as_message(reply, written=call.reply))
             finally:
                 self._tree.give_up(turn)
@@ -498,7 +498,7 @@ class EpisodeSession:
                 continuation=turn.continuation,
             )
             reply = read or ReadReply(text=call.reply, tool_calls=call.tool_calls)
-            kept = KeptCall(call)
+            kept = PackedCall(call)
             self._tree.end(turn, kept, reply=as_message(reply, written=call.reply))
             step.add(kept)
             return call

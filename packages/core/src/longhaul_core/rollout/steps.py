@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from longhaul_core.errors import HorizonReached
-from longhaul_core.rollout.kept import KeptCall
+from longhaul_core.rollout.packed_calls import PackedCall
 from longhaul_core.rollout.seeds import call_seed, step_seed
 from longhaul_core.types import Call, Observation, Sampling, Step
 
@@ -20,7 +20,7 @@ class StepDraft:
     index: int
     """In the order of opening. Steps that come to nothing are not in the record."""
     observation: Observation
-    calls: dict[int, Call | KeptCall] = field(default_factory=dict[int, Call | KeptCall])
+    calls: dict[int, Call | PackedCall] = field(default_factory=dict[int, Call | PackedCall])
     """By the order in which they were requested; those in flight are not in it yet."""
     num_asked: int = 0
     num_in_flight: int = 0
@@ -36,7 +36,7 @@ class StepDraft:
         """Whether nothing came of it, and nothing will of what is in flight."""
         return not self.calls and not self.num_in_flight and self.action is None
 
-    def add(self, call: Call | KeptCall) -> None:
+    def add(self, call: Call | PackedCall) -> None:
         """Take a call that nobody asked for here."""
         self.calls[self.num_asked] = call
         self.num_asked += 1
@@ -215,7 +215,7 @@ class EpisodeSteps:
         calls: list[Call] = []
         for place in sorted(step.calls):
             kept = step.calls[place]
-            call = kept.whole() if isinstance(kept, KeptCall) else kept
+            call = kept.whole() if isinstance(kept, PackedCall) else kept
             number = conversations.setdefault(call.conversation, len(conversations))
             if number != call.conversation:
                 call = replace(call, conversation=number)

@@ -17,6 +17,7 @@ from longhaul_trainer.cli.arguments import (
     console_of,
 )
 from longhaul_trainer.cli.endpoint import HostedOptions, takes_hosted_model
+from longhaul_trainer.cli.episode_runs import beside_runs, played_in_folder
 from longhaul_trainer.cli.evaluate import (
     WeightsOfRun,
     for_hosted_model,
@@ -25,7 +26,6 @@ from longhaul_trainer.cli.evaluate import (
     with_model,
 )
 from longhaul_trainer.cli.exit_codes import ExitCode
-from longhaul_trainer.cli.played import beside_runs, played_in_folder
 from longhaul_trainer.cli.runs import DEFAULT_STORE
 from longhaul_trainer.cli.train import EXIT_CODE_OF_STATUS, check_machine, read_description
 from longhaul_trainer.config import RunConfig

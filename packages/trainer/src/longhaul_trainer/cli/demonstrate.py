@@ -6,14 +6,14 @@ import typer
 
 from longhaul_core.types import Split
 from longhaul_trainer.cli.arguments import Further, RunFile, console_of
+from longhaul_trainer.cli.episode_runs import beside_runs, played_in_folder
 from longhaul_trainer.cli.exit_codes import ExitCode
-from longhaul_trainer.cli.played import beside_runs, played_in_folder
 from longhaul_trainer.cli.train import EXIT_CODE_OF_STATUS, read_description
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.run.directory import RunDirectory, RunOutcome
 
 if TYPE_CHECKING:
-    from longhaul_trainer.play.played_run import Played
+    from longhaul_trainer.play.episode_run import Played
 
 
 def demonstrate(

@@ -18,8 +18,8 @@ from longhaul_trainer.cli.arguments import (
     console_of,
 )
 from longhaul_trainer.cli.endpoint import HostedOptions, takes_hosted_model
+from longhaul_trainer.cli.episode_runs import beside_runs, played_in_folder
 from longhaul_trainer.cli.exit_codes import ExitCode
-from longhaul_trainer.cli.played import beside_runs, played_in_folder
 from longhaul_trainer.cli.train import (
     EXIT_CODE_OF_STATUS,
     check_machine,

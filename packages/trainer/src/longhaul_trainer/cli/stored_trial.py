@@ -21,7 +21,7 @@ from longhaul_core.store import queries
 from longhaul_core.store.session import read_only_engine
 from longhaul_trainer.cli.arguments import console_of
 from longhaul_trainer.cli.stored_runs import find_in_store
-from longhaul_trainer.config.estimators import (
+from longhaul_trainer.config.estimator_settings import (
     OWN,
     EstimatorSettings,
     own_estimator,

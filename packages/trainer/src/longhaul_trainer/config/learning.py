@@ -11,7 +11,7 @@ from longhaul_core.advantages.estimators import ESTIMATORS
 from longhaul_core.advantages.penalties import PenaltyOn
 from longhaul_core.components import is_own
 from longhaul_trainer.config.component_settings import BuiltInOrOwn, Option
-from longhaul_trainer.config.estimators import EstimatorSettings
+from longhaul_trainer.config.estimator_settings import EstimatorSettings
 from longhaul_trainer.config.section import Remark, Section
 from longhaul_trainer.config.toml import toml_value
 from longhaul_trainer.losses.registry import LOSSES, defaults_of, fields_of_every_loss

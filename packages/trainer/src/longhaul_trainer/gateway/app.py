@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from xxhash import xxh3_128
 
 from longhaul_core.serving import Guard, NotAdmitted
+from longhaul_trainer.gateway.authentication import EpisodeKeys
 from longhaul_trainer.gateway.dialects.anthropic_messages import AnthropicMessages
 from longhaul_trainer.gateway.dialects.credit import credit_report
 from longhaul_trainer.gateway.dialects.fields import Fields
@@ -31,12 +32,11 @@ from longhaul_trainer.gateway.dialects.models import find_model, list_models
 from longhaul_trainer.gateway.dialects.openai_chat import OpenAIChat
 from longhaul_trainer.gateway.dialects.openai_completions import OpenAICompletions
 from longhaul_trainer.gateway.dialects.openai_responses import OpenAIResponses, ResponseHistory
-from longhaul_trainer.gateway.doors import Doors
 from longhaul_trainer.gateway.episode import AUTO, OpenEpisode
 from longhaul_trainer.gateway.exchange import ApiError, ChatReply, ChatRequest, Delta, Dialect
 from longhaul_trainer.gateway.http import Incoming, error_response, json_object, respond
+from longhaul_trainer.gateway.idempotency import Sent
 from longhaul_trainer.gateway.operations import EPISODE, OPERATIONS, document
-from longhaul_trainer.gateway.repeats import Sent
 from longhaul_trainer.gateway.settings import GatewaySettings
 from longhaul_trainer.gateway.task_data import task_data
 
@@ -72,7 +72,7 @@ class Lobby:
 
     def __init__(self) -> None:
         """There is none."""
-        self.doors = Doors()
+        self.keys = EpisodeKeys()
         self._episodes: dict[str, _Guest] = {}
 
     def __len__(self) -> int:
@@ -86,22 +86,22 @@ class Lobby:
 
     def add(self, episode: OpenEpisode) -> None:
         """Let programs in, until the episode is closed."""
-        self.doors.add(episode.door)
-        self._episodes[episode.door.id] = _Guest(episode)
+        self.keys.add(episode.access)
+        self._episodes[episode.access.id] = _Guest(episode)
         episode.on_close(partial(self._remove, episode))
 
     def _remove(self, episode: OpenEpisode, cause: str) -> None:
-        self.doors.close(episode.door, cause=cause)
-        self._episodes.pop(episode.door.id, None)
+        self.keys.close(episode.access, cause=cause)
+        self._episodes.pop(episode.access.id, None)
 
     def enter(self, request: Incoming) -> "_Guest":
         """The episode of a request's address.
 
         Raises:
-            ApiError: See `Doors.require`.
+            ApiError: See `EpisodeKeys.require`.
         """
         episode_id = _part(request, "episode")
-        self.doors.require(episode_id, keys=_keys(request.headers))
+        self.keys.require(episode_id, keys=_keys(request.headers))
         return self._episodes[episode_id]
 
 
@@ -268,7 +268,7 @@ class _Routes:
             body = {"model": _part(request, "model"), **body}
         if name in _WITH_TOKENS and not request.path.startswith("/e/"):
             body = _of_lightning(body, episode)
-        asked = episode.repeats.asked(
+        asked = episode.requests.request_of(
             Sent(
                 fingerprint=_fingerprint(request, sent),
                 idempotency_key=request.headers.get("idempotency-key"),
@@ -374,7 +374,7 @@ class _Routes:
         return JSONResponse(
             {
                 "event_type": kind,
-                "rollout_id": episode.door.id,
+                "rollout_id": episode.access.id,
                 "attempt_id": _part(request, "attempt"),
                 "timestamp": time.time(),
                 "data": dict(data.values),

@@ -47,7 +47,7 @@ from longhaul_core.rollout.session import EpisodeSession
 from longhaul_core.text import well_formed
 from longhaul_core.types import Call, Message, Observation, Picture, Task, ToolCall
 from longhaul_trainer.config.calls import CallKind
-from longhaul_trainer.gateway.doors import Door
+from longhaul_trainer.gateway.authentication import EpisodeAccess
 from longhaul_trainer.gateway.exchange import (
     ApiError,
     ChatReply,
@@ -57,8 +57,8 @@ from longhaul_trainer.gateway.exchange import (
     Delta,
     Usage,
 )
+from longhaul_trainer.gateway.idempotency import IdempotentRequests, ProgramRequest, Sent
 from longhaul_trainer.gateway.reading import ReplyWatch, TextReader
-from longhaul_trainer.gateway.repeats import Asked, Repeats, Sent
 from longhaul_trainer.gateway.upstream import Upstream
 
 __all__ = ["AUTO", "CallRules", "OpenEpisode", "Reported"]
@@ -179,7 +179,7 @@ class OpenEpisode:
         self,
         session: EpisodeSession,
         *,
-        door: Door,
+        access: EpisodeAccess,
         models: Mapping[str, Responder | Upstream],
         rules: CallRules,
         task: Task,
@@ -188,9 +188,9 @@ class OpenEpisode:
         """See `Gateway.open`."""
         if not models:
             raise ValueError("an episode needs at least one model: the policy")
-        self.door = door
+        self.access = access
         self.task = task
-        self.repeats = Repeats(max_kept=max_kept_replies)
+        self.requests = IdempotentRequests(max_kept=max_kept_replies)
         self.closed: str | None = None
         """Why it is over; None while it is open."""
         self._session = session
@@ -221,7 +221,7 @@ class OpenEpisode:
 
     def environ(self) -> dict[str, str]:
         """Environment variables of a program: addresses, and the key."""
-        return self.door.environ(mode="train" if self._rules.trains else "val")
+        return self.access.environ(mode="train" if self._rules.trains else "val")
 
     @property
     def model_names(self) -> tuple[str, ...]:
@@ -289,7 +289,7 @@ class OpenEpisode:
         request: ChatRequest,
         on_delta: Callable[[Delta], None] | None,
         *,
-        asked: Asked | None = None,
+        asked: ProgramRequest | None = None,
     ) -> ChatReply:
         """Reply to a request of the program. Cancelled, it cancels the request in the engine.
 
@@ -302,7 +302,7 @@ class OpenEpisode:
             ApiError: What is wrong with it, or with us.
         """
         if asked is None:
-            asked = self.repeats.asked(Sent(fingerprint=b"", num_retries=0))
+            asked = self.requests.request_of(Sent(fingerprint=b"", num_retries=0))
 
         def sample(emit: Callable[[Delta], None]) -> Coroutine[None, None, ChatReply]:
             return self._sample(request, asked, emit if request.stream else None)
@@ -364,7 +364,7 @@ class OpenEpisode:
         if value is not None and known.reward is not None and value != known.reward:
             logger.warning(
                 "episode %s of task %s: the reward %s that it posted before is replaced by %s",
-                self.door.id,
+                self.access.id,
                 self.task.task_id,
                 known.reward,
                 value,
@@ -381,7 +381,7 @@ class OpenEpisode:
         Calls that were in flight then are within the limits: they have been answered.
         """
         await self._over.wait()
-        await self.repeats.settled()
+        await self.requests.settled()
 
     async def close(self, *, cause: str = "it has ended") -> None:
         """Let the key die, cancel what is in flight, and return when nothing is.
@@ -393,7 +393,7 @@ class OpenEpisode:
             self.closed = cause
             self._on_close(cause)
         self._over.set()
-        await self.repeats.close(f"the episode is over: {self.closed}")
+        await self.requests.close(f"the episode is over: {self.closed}")
         step, action = self._opening, self._opening_action
         if step is not None and action is not None and not self._acted:  # no call was its own
             self._act(step, action)
@@ -514,7 +514,7 @@ class OpenEpisode:
             raise ApiError("gone", f"the episode is over: {self.closed}")
 
     async def _sample(
-        self, request: ChatRequest, asked: Asked, emit: Callable[[Delta], None] | None
+        self, request: ChatRequest, asked: ProgramRequest, emit: Callable[[Delta], None] | None
     ) -> ChatReply:
         self._require_open()
         if self._reported.done:
@@ -574,7 +574,7 @@ class OpenEpisode:
             with attributed_to(RendererFailure, "renderer.render_chat"):
                 await self._session.keep_final_prompt(prompt, responder=model)
         except (ApiError, EpisodeError) as error:
-            logger.warning("episode %s: its refused prompt is not kept: %s", self.door.id, error)
+            logger.warning("episode %s: its refused prompt is not kept: %s", self.access.id, error)
 
     @contextmanager
     def _counted(self, request: ChatRequest) -> Generator[None]:

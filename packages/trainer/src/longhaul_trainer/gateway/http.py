@@ -302,9 +302,9 @@ class _EventStream(Response):
         gone = asyncio.create_task(_disconnected(receive))
         is_sent = False
         try:
-            async with _Patience(pending, keep_alive_seconds=self._keep_alive_seconds) as patience:
-                gone.add_done_callback(patience.lose)
-                is_sent = await self._write(task, pending, patience, scope, receive, send)
+            async with _StreamTimer(pending, keep_alive_seconds=self._keep_alive_seconds) as timer:
+                gone.add_done_callback(timer.lose)
+                is_sent = await self._write(task, pending, timer, scope, receive, send)
                 is_sent &= not gone.done()  # a server drops what is sent to nobody
         finally:
             await _ended(gone)
@@ -316,7 +316,7 @@ class _EventStream(Response):
         self,
         task: "asyncio.Future[ChatReply]",
         pending: _Pending,
-        patience: "_Patience",
+        timer: "_StreamTimer",
         scope: Scope,
         receive: Receive,
         send: Send,
@@ -334,7 +334,7 @@ class _EventStream(Response):
             raise error
         stream = self._dialect.stream(self._request)
         try:
-            await patience.send(send, _start(self))
+            await timer.send(send, _start(self))
             written = stream.begin(id=self._reply_id, created=int(time.time()))
             while not task.done():
                 deltas = pending.taken()
@@ -342,10 +342,10 @@ class _EventStream(Response):
                 if not deltas:
                     written += stream.keep_alive()
                 if written:
-                    await patience.send(send, _body(written, more=True))
+                    await timer.send(send, _body(written, more=True))
                 written = b""
                 await pending.changed.wait()
-            await patience.send(send, _body(written + self._last(task, pending, stream)))
+            await timer.send(send, _body(written + self._last(task, pending, stream)))
         except OSError:  # the client is gone
             return False
         error = _error_of(task)
@@ -369,7 +369,7 @@ class _EventStream(Response):
         return written + stream.end(reply)
 
 
-class _Patience:
+class _StreamTimer:
     """How long a stream waits for its two sides, with one timer for all of it.
 
     Where the engine is silent for `keep_alive_seconds`, the writer is woken with nothing to write.

@@ -14,7 +14,7 @@ from longhaul_core.rollout.session import EpisodeSession
 from longhaul_core.serving import address_of, bound_socket
 from longhaul_core.types import Task
 from longhaul_trainer.gateway.app import Lobby, create_app
-from longhaul_trainer.gateway.doors import Door
+from longhaul_trainer.gateway.authentication import EpisodeAccess
 from longhaul_trainer.gateway.episode import CallRules, OpenEpisode
 from longhaul_trainer.gateway.settings import GatewaySettings
 from longhaul_trainer.gateway.upstream import Upstream
@@ -115,7 +115,7 @@ class Gateway:
         """
         episode = OpenEpisode(
             session,
-            door=Door(address=self.address),
+            access=EpisodeAccess(address=self.address),
             models=models,
             rules=rules,
             task=task,

@@ -36,9 +36,9 @@ from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.agent_loops import AgentLoop
 from longhaul_trainer.gateway.hosted import Endpoint, HostedModel
 from longhaul_trainer.play.environments import descriptions_of
+from longhaul_trainer.play.episode_run import EpisodeRun, Plan
 from longhaul_trainer.play.hosted_evaluation import Spent, hosted_player
 from longhaul_trainer.play.imitation.expert import require_experts
-from longhaul_trainer.play.played_run import Plan, PlayedRun
 from longhaul_trainer.play.players import (
     ChancePlayer,
     EnvironmentPlayer,
@@ -219,7 +219,7 @@ def run_branches(
         StoreError: The store refused.
     """
     plan = plan_of(config, branch, num_continuations=num_continuations, goes_on=goes_on)
-    played = PlayedRun(config, run, plan, heard=continuations.heard)
+    played = EpisodeRun(config, run, plan, heard=continuations.heard)
 
     async def play() -> RunOutcome:
         model = HostedModel(goes_on) if isinstance(goes_on, Endpoint) else None

@@ -29,7 +29,7 @@ from longhaul_trainer.gateway.exchange import ApiError, ChatRequest
 from longhaul_trainer.gateway.hosted import Endpoint, HostedModel
 from longhaul_trainer.gateway.hosted.policy import UpstreamPolicy
 from longhaul_trainer.play.environments import descriptions_of, task_panel
-from longhaul_trainer.play.played_run import Plan, Played, PlayedRun
+from longhaul_trainer.play.episode_run import EpisodeRun, Plan, Played
 from longhaul_trainer.play.players import EnvironmentPlayer, Player
 from longhaul_trainer.play.programs.player import ProgramPlayer
 from longhaul_trainer.run.directory import PanelScore, RunDirectory, RunOutcome
@@ -181,7 +181,7 @@ def run_hosted_evaluation(
         group_size=samples,
         max_retries=config.rollout.max_retries if config.rollout.on_failure == "retry" else 0,
     )
-    played = PlayedRun(config, run, plan, heard=spent.heard)
+    played = EpisodeRun(config, run, plan, heard=spent.heard)
     scores = _Scores(run.run_id, panel, num_samples=samples)
 
     async def play() -> RunOutcome:

@@ -35,7 +35,7 @@ from longhaul_core.types import Call, CreditedBy, Message, Observation, Picture,
 from longhaul_envs.pictures import png
 from longhaul_envs.published import PUBLISHED
 from longhaul_trainer.config import LossConfig, MixedEnvironmentConfig, RunConfig
-from longhaul_trainer.config.estimators import own_estimator
+from longhaul_trainer.config.estimator_settings import own_estimator
 from longhaul_trainer.config.machine import ALL_LINEAR
 from longhaul_trainer.models.chat_template import chat_template_text
 from longhaul_trainer.models.prepare import BUILT_IN_MODELS, prepare_model

@@ -17,7 +17,7 @@ from longhaul_core.store.maintenance import cancel_requested
 from longhaul_core.store.records import Heartbeat, Record, RunEnded, RunKind, RunStarted
 from longhaul_core.store.session import read_only_engine
 from longhaul_core.store.writer import StoreWriter
-from longhaul_trainer.run.store_patience import StorePatience
+from longhaul_trainer.run.store_retries import StoreRetries
 
 __all__ = ["StoredRun"]
 
@@ -46,7 +46,7 @@ class StoredRun:
         self._turn = asyncio.Lock()
         self._writing = threading.Lock()
         """Held in a thread that writes; it goes on where whoever waits for it is cancelled."""
-        self._patience = StorePatience()
+        self._retries = StoreRetries()
         self._is_patient = True
         self.run_id = run_id
 
@@ -137,9 +137,9 @@ class StoredRun:
                 except StoreError as error:
                     if not self._is_patient:
                         raise
-                    await asyncio.sleep(self._patience.pause_after(error, began=began))
+                    await asyncio.sleep(self._retries.pause_after(error, began=began))
                 else:
-                    self._patience.took()
+                    self._retries.took()
                     return result
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ from longhaul_core.advantages.penalties import Penalties, action_penalties
 from longhaul_core.advantages.preferences import Preferences, PreferenceSettings
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import CreditedBy
-from longhaul_trainer.config.estimators import smallest_group
+from longhaul_trainer.config.estimator_settings import smallest_group
 from longhaul_trainer.config.learning import AlgorithmConfig
 from longhaul_trainer.training.estimate import estimate
 from longhaul_trainer.training.rewards import shaped_rewards

@@ -9,7 +9,7 @@ from longhaul_core.advantages import EpisodeCredit
 from longhaul_core.advantages.estimators import Group, GroupCredit
 from longhaul_core.errors import ConfigError
 from longhaul_core.text import shortened
-from longhaul_trainer.config.estimators import KNOWN, OWN, SETTING, EstimatorSettings
+from longhaul_trainer.config.estimator_settings import KNOWN, OWN, SETTING, EstimatorSettings
 
 __all__ = ["estimate"]
 

@@ -29,7 +29,7 @@ from longhaul_core.store.retention import Retention
 from longhaul_core.store.session import open_store, read_only_engine
 from longhaul_core.store.writer import StoreWriter
 from longhaul_core.types import Trajectory
-from longhaul_trainer.run.store_patience import StorePatience
+from longhaul_trainer.run.store_retries import StoreRetries
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class _Writer:
         self._attempt = attempt
         self._engine = read_only_engine(store)
         self._counts = EpisodeCounts(phase="", training_step=-1)
-        self._patience = StorePatience()
+        self._retries = StoreRetries()
 
     def write(self, records: Sequence[Record]) -> None:
         for record in records:
@@ -146,16 +146,16 @@ class _Writer:
         """Do `action`, over and over while the store is held or away.
 
         Raises:
-            StoreError: See `StorePatience.pause_after`.
+            StoreError: See `StoreRetries.pause_after`.
         """
         while True:
             began = time.monotonic()
             try:
                 action()
             except StoreError as error:
-                time.sleep(self._patience.pause_after(error, began=began))
+                time.sleep(self._retries.pause_after(error, began=began))
             else:
-                self._patience.took()
+                self._retries.took()
                 return
 
     def close(self, patience_seconds: float = LOCK_WAIT_SECONDS) -> None:

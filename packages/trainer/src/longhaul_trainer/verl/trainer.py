@@ -48,7 +48,7 @@ from longhaul_core.horizons import HorizonState
 from longhaul_core.store.records import Record
 from longhaul_core.tasks import Panel, TaskStream
 from longhaul_core.types import Split, Task
-from longhaul_trainer.config.estimators import smallest_group
+from longhaul_trainer.config.estimator_settings import smallest_group
 from longhaul_trainer.models.vision import reads_pictures
 from longhaul_trainer.play.horizons import horizon_schedule
 from longhaul_trainer.run.context import RunContext

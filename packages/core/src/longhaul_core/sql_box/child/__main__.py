@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from longhaul_core.sql_box.child.answers import Answer, Refused, refuse
+from longhaul_core.sql_box.child.output import Answer, Refused, refuse
 from longhaul_core.sql_box.child.request import Request
 from longhaul_core.sql_box.limits import KILL_SECONDS, START_SECONDS, Fence
 

@@ -10,7 +10,7 @@ from typing import LiteralString, cast
 import psycopg
 from psycopg import pq
 
-from longhaul_core.sql_box.child.answers import Answer, Refused
+from longhaul_core.sql_box.child.output import Answer, Refused
 from longhaul_core.sql_box.child.request import Request
 from longhaul_core.sql_box.limits import HARMFUL_FUNCTIONS, Fence
 from longhaul_core.sql_box.mistakes import code_of

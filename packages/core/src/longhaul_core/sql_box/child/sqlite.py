@@ -4,7 +4,7 @@ import sqlite3
 import time
 from collections.abc import Callable
 
-from longhaul_core.sql_box.child.answers import Answer, Refused
+from longhaul_core.sql_box.child.output import Answer, Refused
 from longhaul_core.sql_box.child.request import Request
 from longhaul_core.sql_box.limits import Fence
 from longhaul_core.sql_box.mistakes import position_of, position_of_syntax_error

@@ -47,12 +47,6 @@ from longhaul_core.store.queries.episodes import (
     get_episode,
     get_media,
 )
-from longhaul_core.store.queries.estimators import (
-    EstimatedAdvantages,
-    EstimatedEpisode,
-    EstimatedGroup,
-    advantages_by_estimator,
-)
 from longhaul_core.store.queries.group_steps import (
     GroupEpisode,
     GroupStep,
@@ -91,6 +85,12 @@ from longhaul_core.store.queries.metrics import (
     token_pieces,
     token_pieces_that_begin,
     training_curve,
+)
+from longhaul_core.store.queries.recomputed_credit import (
+    EstimatedAdvantages,
+    EstimatedEpisode,
+    EstimatedGroup,
+    advantages_by_estimator,
 )
 from longhaul_core.store.queries.recorded import EndedEpisode, ended_episodes, recorded_episode
 from longhaul_core.store.queries.run_overview import (

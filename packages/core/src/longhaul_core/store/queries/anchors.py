@@ -8,14 +8,14 @@ from sqlalchemy.orm import Session
 
 from longhaul_core.advantages.returns import returns_to_go
 from longhaul_core.errors import GroupError
-from longhaul_core.store.queries.answers import Answer
+from longhaul_core.store.queries.base import Answer
 from longhaul_core.store.queries.episode_lists import GroupId
-from longhaul_core.store.queries.estimators import rewards_of_credit
 from longhaul_core.store.queries.group_steps import (
     ComparedGroup,
     ComparedStep,
     read_compared,
 )
+from longhaul_core.store.queries.recomputed_credit import rewards_of_credit
 
 __all__ = ["AnchorGroup", "AnchorStep", "anchor_groups"]
 

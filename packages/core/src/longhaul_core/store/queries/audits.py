@@ -7,7 +7,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from longhaul_core.store.models import AuditFindingRow, AuditRow
-from longhaul_core.store.queries.answers import Answer, columns
+from longhaul_core.store.queries.base import Answer, columns
 from longhaul_core.store.records import AuditFinding, AuditRule, AuditSkip
 
 __all__ = ["AuditDetail", "list_audits"]

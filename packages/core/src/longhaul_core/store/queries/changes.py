@@ -7,7 +7,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from longhaul_core.store.models import ChangeRow, CommitRow, RunRow
-from longhaul_core.store.queries.answers import Answer, columns
+from longhaul_core.store.queries.base import Answer, columns
 
 __all__ = ["Change", "ChangeKind", "Changes", "changes_since"]
 

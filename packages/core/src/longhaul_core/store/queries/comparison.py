@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from longhaul_core.errors import ComparisonError
 from longhaul_core.evaluation import paired_difference, paired_t_p_value, sign_test_p_value
 from longhaul_core.store.models import EpisodeRow, EvaluationRow, PanelRow, PanelTaskRow, TaskRow
-from longhaul_core.store.queries.answers import Answer
+from longhaul_core.store.queries.base import Answer
 from longhaul_core.store.queries.runs import newest_attempt
 
 __all__ = [

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from longhaul_core.errors import ConfigError
 from longhaul_core.store.models import EpisodeRow, FailureRow, TaskRow
-from longhaul_core.store.queries.answers import Answer, columns
+from longhaul_core.store.queries.base import Answer, columns
 from longhaul_core.store.queries.episode_pages import ids_by_value
 from longhaul_core.store.queries.keyset import after_key, decoded_key, encoded_key, key_order
 from longhaul_core.store.queries.search import episodes_with_text

@@ -23,7 +23,7 @@ from longhaul_core.store.models import (
     TaskRow,
 )
 from longhaul_core.store.packing import unpack_entropies, unpack_logprobs, unpack_tokens
-from longhaul_core.store.queries.answers import Answer, columns
+from longhaul_core.store.queries.base import Answer, columns
 from longhaul_core.store.queries.episode_lists import (
     EpisodeSummary,
     episode_summaries,

@@ -15,7 +15,7 @@ from longhaul_core.advantages.estimators import EstimatorSettings
 from longhaul_core.advantages.graphgpo import number_nodes
 from longhaul_core.errors import StoreError
 from longhaul_core.store.models import CallRow, EpisodeRow, ObservationRow, RunRow, StepRow
-from longhaul_core.store.queries.answers import Answer, columns
+from longhaul_core.store.queries.base import Answer, columns
 from longhaul_core.store.queries.episode_lists import (
     EpisodeSummary,
     GroupId,

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Row, Select, and_, case, func, or_, select
 from sqlalchemy.orm import Session
 
 from longhaul_core.store.models import EpisodeRow, GroupRow, TaskRow
-from longhaul_core.store.queries.answers import Answer
+from longhaul_core.store.queries.base import Answer
 from longhaul_core.store.queries.episode_lists import EpisodeSummary, GroupId, episodes_of_group
 from longhaul_core.store.queries.keyset import after_key, decoded_key, encoded_key, key_order
 

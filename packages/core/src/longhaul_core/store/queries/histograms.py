@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Integer, case, cast, func, select
 from sqlalchemy.orm import Session
 
 from longhaul_core.store.models import EpisodeRow
-from longhaul_core.store.queries.answers import Answer
+from longhaul_core.store.queries.base import Answer
 from longhaul_core.store.queries.episode_lists import EpisodeFilter, episode_conditions
 
 __all__ = ["HistogramBar", "HistogramColumn", "episode_histogram"]

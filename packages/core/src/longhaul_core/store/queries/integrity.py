@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from longhaul_core.store.queries.answers import Answer
+from longhaul_core.store.queries.base import Answer
 
 __all__ = ["INVARIANTS", "Violation", "violations"]
 

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from longhaul_core.store.models import EpisodeRow, LabelRow
-from longhaul_core.store.queries.answers import Answer
+from longhaul_core.store.queries.base import Answer
 from longhaul_core.store.queries.episodes import LabelDetail
 from longhaul_core.store.queries.keyset import after_key, decoded_key, encoded_key, key_order
 

@@ -24,7 +24,7 @@ from longhaul_core.store.models import (
     ObservationRow,
     ToolListRow,
 )
-from longhaul_core.store.queries.answers import Answer, columns
+from longhaul_core.store.queries.base import Answer, columns
 from longhaul_core.types import MediaType, Role, Sampling, Tool, ToolCall
 
 __all__ = [

@@ -7,7 +7,7 @@ from sqlalchemy import false, func, or_, select
 from sqlalchemy.orm import Session
 
 from longhaul_core.store.models import EpisodeRow, EvaluationRow, MetricRow, TokenPieceRow
-from longhaul_core.store.queries.answers import Answer, columns
+from longhaul_core.store.queries.base import Answer, columns
 from longhaul_core.store.queries.expressions import (
     INVALID_ACTION_RATE,
     MEAN_NUM_STEPS,

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store.models import EpisodeRow, TaskRow
-from longhaul_core.store.queries.answers import Answer
+from longhaul_core.store.queries.base import Answer
 from longhaul_core.store.queries.episode_lists import EpisodeFilter, episode_conditions
 from longhaul_core.store.queries.episodes import CallDetail, StepDetail, get_episode, get_media
 from longhaul_core.store.queries.messages import PromptMessage, StoredPicture

@@ -18,7 +18,7 @@ from longhaul_core.store.models import (
     RunRow,
     TaskRow,
 )
-from longhaul_core.store.queries.answers import Answer
+from longhaul_core.store.queries.base import Answer
 from longhaul_core.store.queries.panels import num_unplayed, planned_episodes
 
 __all__ = [

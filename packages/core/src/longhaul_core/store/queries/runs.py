@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Select, case, false, func, select
 from sqlalchemy.orm import Session
 
 from longhaul_core.store.models import AttemptRow, EpisodeRow, MetricRow, RunRow
-from longhaul_core.store.queries.answers import Answer, columns
+from longhaul_core.store.queries.base import Answer, columns
 from longhaul_core.store.queries.expressions import (
     MEAN_RETURN,
     NUM_ENDED,

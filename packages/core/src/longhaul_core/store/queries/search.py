@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, bindparam, func, select, text
 from sqlalchemy.orm import Session
 
 from longhaul_core.store.models import EpisodeRow, ObservationRow, SearchProgressRow
-from longhaul_core.store.queries.answers import Answer
+from longhaul_core.store.queries.base import Answer
 from longhaul_core.store.queries.keyset import decoded_key, encoded_key
 from longhaul_core.store.search_terms import find_terms, query_phrases
 from longhaul_core.store.text_index import SearchField, run_term, step_texts

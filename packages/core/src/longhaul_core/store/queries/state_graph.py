@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from longhaul_core.advantages.graphgpo import distances_to_goal
-from longhaul_core.store.queries.answers import Answer
+from longhaul_core.store.queries.base import Answer
 from longhaul_core.store.queries.episode_lists import GroupId
 from longhaul_core.store.queries.group_steps import (
     ComparedStep,

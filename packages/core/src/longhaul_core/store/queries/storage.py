@@ -20,7 +20,7 @@ from longhaul_core.store.models import (
     RunRow,
     StepRow,
 )
-from longhaul_core.store.queries.answers import Answer
+from longhaul_core.store.queries.base import Answer
 
 __all__ = ["RunSize", "StorageStats", "run_sizes", "storage_stats"]
 

@@ -41,7 +41,7 @@ from longhaul_core.store.models import (
     StepRow,
     TaskRow,
 )
-from longhaul_core.store.queries.answers import columns
+from longhaul_core.store.queries.base import columns
 from longhaul_core.store.queries.group_steps import in_parts
 from longhaul_core.types import FailureCause
 

@@ -17,7 +17,7 @@ from longhaul_core.serving import bound_socket
 from longhaul_envs.extras import required
 from longhaul_envs.server.table import SessionTable
 
-__all__ = ["DIALECTS", "Door", "doors_of", "open_doors"]
+__all__ = ["DIALECTS", "EpisodeAccess", "doors_of", "open_doors"]
 
 DIALECTS: Mapping[str, tuple[str, str]] = {
     "agentgym": ("uvicorn", "server"),
@@ -32,7 +32,7 @@ _LAST_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class EpisodeAccess:
     """A dialect on a port."""
 
     dialect: str
@@ -43,7 +43,7 @@ class Door:
     """ASGI."""
 
 
-def doors_of(table: SessionTable, ports: Mapping[str, int]) -> list[Door]:
+def doors_of(table: SessionTable, ports: Mapping[str, int]) -> list[EpisodeAccess]:
     """What is opened for a server's environments. Within the table's event loop.
 
     AgentGym and OpenEnv play one environment on a port, so each further one of the server takes the
@@ -57,7 +57,7 @@ def doors_of(table: SessionTable, ports: Mapping[str, int]) -> list[Door]:
         ConfigError: The package of a dialect is not installed, two doors would have one port, or a
             dialect of text would have to show pictures.
     """
-    doors: list[Door] = []
+    doors: list[EpisodeAccess] = []
     served = list(table.served.values())
     for dialect, first in ports.items():
         required(*DIALECTS[dialect])
@@ -65,14 +65,14 @@ def doors_of(table: SessionTable, ports: Mapping[str, int]) -> list[Door]:
             from longhaul_envs.server.dialects.ors import create_ors_app
 
             ids = tuple(one.description.id for one in served)
-            doors.append(Door(dialect, first, ids, create_ors_app(table, served)))
+            doors.append(EpisodeAccess(dialect, first, ids, create_ors_app(table, served)))
             continue
         if dialect == "openenv":
             from longhaul_envs.server.dialects.openenv import create_openenv_app as create
         else:
             from longhaul_envs.server.dialects.agentgym import create_agentgym_app as create
         doors += [
-            Door(dialect, first + place, (one.description.id,), create(table, one))
+            EpisodeAccess(dialect, first + place, (one.description.id,), create(table, one))
             for place, one in enumerate(served)
         ]
     taken = Counter(door.port for door in doors)
@@ -93,7 +93,7 @@ class _Protocol(HeadersInTime, HttpToolsProtocol):
 
 
 @asynccontextmanager
-async def open_doors(doors: list[Door], *, header_seconds: float) -> AsyncGenerator[None]:
+async def open_doors(doors: list[EpisodeAccess], *, header_seconds: float) -> AsyncGenerator[None]:
     """Listen on every door's port, on loopback alone, while the block runs.
 
     Args:

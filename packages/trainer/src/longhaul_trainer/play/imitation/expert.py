@@ -15,7 +15,7 @@ from longhaul_core.tasks import ShuffledStream
 from longhaul_core.types import Split, Task
 from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
 from longhaul_trainer.play.environments import descriptions_of, source_of
-from longhaul_trainer.play.played_run import Plan, Played, PlayedRun
+from longhaul_trainer.play.episode_run import EpisodeRun, Plan, Played
 from longhaul_trainer.play.players import ExpertPlayer
 from longhaul_trainer.run.directory import RunDirectory, RunOutcome
 
@@ -127,7 +127,7 @@ def run_demonstration(
         group_size=1,
         max_retries=0,  # an expert that gives up would give up again
     )
-    played = PlayedRun(config, run, plan)
+    played = EpisodeRun(config, run, plan)
     outcome = asyncio.run(
         played.play(
             lambda: ExpertPlayer(config, descriptions=descriptions_of(config), noise=noise), console

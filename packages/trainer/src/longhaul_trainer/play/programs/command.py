@@ -23,9 +23,9 @@ from longhaul_core.errors import (
 from longhaul_core.gym.supervised import ForkServer, WorkerProcess
 from longhaul_core.types import Task
 from longhaul_trainer.gateway.task_data import task_data
-from longhaul_trainer.play.programs import keeper
-from longhaul_trainer.play.programs.keeper import End, Order, Report
+from longhaul_trainer.play.programs import supervisor
 from longhaul_trainer.play.programs.program import Endpoint, Leavings
+from longhaul_trainer.play.programs.supervisor import End, Order, Report
 
 __all__ = ["CommandProgram", "passed_on"]
 
@@ -47,8 +47,8 @@ _OF_TASK = re.compile(r"\{(\{\w+(?:\.\w+)*\}|\w+(?:\.\w+)*)\}")
 """A key of the task in braces; in two pairs of them it stands for itself in one."""
 """In a variable: a key of the task, and the way within it."""
 
-_END_SECONDS = keeper.GRACE_SECONDS + 10.0
-"""For a keeper to end what it keeps, before it is killed."""
+_END_SECONDS = supervisor.GRACE_SECONDS + 10.0
+"""For a supervisor to end what it keeps, before it is killed."""
 
 _BEYOND = {
     End.MEMORY: ("max_memory_bytes", "its processes held {}"),
@@ -181,11 +181,11 @@ class CommandProgram:
             worker = await self._spawned()
         except EnvironmentFailure as error:
             raise ProgramFailure(f"starting {self._command[0]!r}: {error}") from error
-        asking = asyncio.ensure_future(worker.ask(keeper.ORDER.dump_json(order)))
+        asking = asyncio.ensure_future(worker.ask(supervisor.ORDER.dump_json(order)))
         try:
             await _until(asking, enough, seconds=self._deadline_seconds + _END_SECONDS)
             if not asking.done():
-                worker.shutdown()  # the keeper ends the command, and reports
+                worker.shutdown()  # the supervisor ends the command, and reports
                 await asyncio.wait({asking}, timeout=_END_SECONDS)
             yield self._leavings(asking, worker)
         finally:
@@ -202,7 +202,7 @@ class CommandProgram:
                 await self._stop()
             if self._server is None:
                 self._folder = self._folder or tempfile.mkdtemp(prefix="longhaul-programs-")
-                target = f"{keeper.__name__}:{keeper.prepare.__name__}"
+                target = f"{supervisor.__name__}:{supervisor.prepare.__name__}"
                 self._server = await ForkServer.start(target, self._folder)
             server = self._server
         return await server.spawn()
@@ -213,7 +213,7 @@ class CommandProgram:
         if server is not None:
             await server.stop()
         if folder is not None:  # the server has removed it, unless it was killed
-            await asyncio.to_thread(keeper.remove, folder)
+            await asyncio.to_thread(supervisor.remove, folder)
 
     def _leavings(self, asking: asyncio.Future[bytes], worker: WorkerProcess) -> Leavings:
         """What a command left that ended, or was to end; the other ways to end are raised."""
@@ -228,7 +228,7 @@ class CommandProgram:
             raise ProgramFailure(f"what watched the command is gone: {error}") from error
         except ValueError as error:  # a task that is longer than messages may be
             raise ProgramFailure(f"starting {self._command[0]!r}: {error}") from error
-        report = keeper.REPORT.validate_json(answer)
+        report = supervisor.REPORT.validate_json(answer)
         match report.end:
             case End.NOT_STARTED:
                 raise ProgramFailure(f"starting {self._command[0]!r}: {report.message}")
@@ -311,7 +311,7 @@ async def _until(
 
 
 async def _dismissed(worker: WorkerProcess, asking: asyncio.Future[bytes]) -> None:
-    """Have a keeper end what is left, and remove its folder; both are gone when this returns."""
+    """Have a supervisor end what is left, and remove its folder; both are gone at the return."""
     worker.shutdown()
     try:
         await asyncio.wait({worker.ended}, timeout=_END_SECONDS)
@@ -319,8 +319,8 @@ async def _dismissed(worker: WorkerProcess, asking: asyncio.Future[bytes]) -> No
         worker.kill()
         (answer,) = await asyncio.gather(asking, return_exceptions=True)
         if isinstance(answer, bytes):
-            report = keeper.REPORT.validate_json(answer)
-            await asyncio.to_thread(keeper.remove, report.own_folder)
+            report = supervisor.REPORT.validate_json(answer)
+            await asyncio.to_thread(supervisor.remove, report.own_folder)
 
 
 def _ending(report: Report) -> str:

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from longhaul_core.differences import Change, differences
 from longhaul_core.store.message_text import message_numbers
 from longhaul_core.store.models import CallRow
-from longhaul_core.store.queries.answers import Answer
+from longhaul_core.store.queries.base import Answer
 from longhaul_core.store.queries.messages import (
     PromptMessage,
     StoredPicture,

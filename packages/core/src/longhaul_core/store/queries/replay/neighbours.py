@@ -6,7 +6,7 @@ from sqlalchemy import ColumnElement, and_, or_, select
 from sqlalchemy.orm import Session
 
 from longhaul_core.store.models import EpisodeRow
-from longhaul_core.store.queries.answers import Answer, columns
+from longhaul_core.store.queries.base import Answer, columns
 from longhaul_core.store.queries.episode_lists import unknown_episode
 
 __all__ = ["GroupMember", "Neighbours", "neighbours"]

@@ -16,7 +16,7 @@ from longhaul_core.store.models import (
     StepRow,
     TaskRow,
 )
-from longhaul_core.store.queries.answers import Answer, columns
+from longhaul_core.store.queries.base import Answer, columns
 from longhaul_core.store.queries.episode_lists import (
     EpisodeSummary,
     episode_summaries,

@@ -17,7 +17,7 @@ from longhaul_core.store.models import (
     StepRow,
     TaskRow,
 )
-from longhaul_core.store.queries.answers import Answer
+from longhaul_core.store.queries.base import Answer
 from longhaul_core.store.queries.episode_lists import unknown_episode
 from longhaul_core.store.queries.messages import (
     PromptMessage,

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 
 from longhaul_core.store.models import CallRow, CallTokensRow, EpisodeRow
 from longhaul_core.store.packing import unpack_entropies, unpack_logprobs, unpack_tokens
-from longhaul_core.store.queries.answers import Answer
+from longhaul_core.store.queries.base import Answer
 from longhaul_core.store.queries.metrics import token_pieces
 from longhaul_core.store.token_stream import LatestPrompts, Stream, TokenReader
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from longhaul_core.store.queries.answers import Answer
+from longhaul_core.store.queries.base import Answer
 from longhaul_core.store.queries.messages import PromptMessage, StoredPicture
 from longhaul_core.store.queries.replay.outline import episode_outline
 from longhaul_core.store.queries.replay.texts import CallTexts, EpisodeTexts, step_texts

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from longhaul_core.actions import ActionFormat, ActionParser
-from longhaul_core.store.queries.answers import Answer
+from longhaul_core.store.queries.base import Answer
 
 __all__ = ["InvalidAction", "ReplyReader", "ReplyReading"]
 

@@ -1,4 +1,4 @@
-"""Which requests are repetitions of others, each case of `longhaul_trainer.gateway.repeats`."""
+"""Which requests are repetitions of others, each case of `longhaul_trainer.gateway.idempotency`."""
 
 import asyncio
 import tracemalloc
@@ -14,7 +14,7 @@ from longhaul_trainer.gateway.exchange import (
     Delta,
     Usage,
 )
-from longhaul_trainer.gateway.repeats import Asked, Repeats, Sent
+from longhaul_trainer.gateway.idempotency import IdempotentRequests, ProgramRequest, Sent
 
 BODY = b"body"
 OnDelta = Callable[[Delta], None]
@@ -24,7 +24,7 @@ def sent(body: bytes = BODY, *, key: str | None = None, retries: int | None = No
     return Sent(fingerprint=body, idempotency_key=key, num_retries=retries)
 
 
-def reply_of(asked: Asked) -> ChatReply:
+def reply_of(asked: ProgramRequest) -> ChatReply:
     usage = Usage(prompt_tokens=1, reply_tokens=1)
     return ChatReply(id=asked.reply_id, created=0, model="auto", choices=(), usage=usage)
 
@@ -37,7 +37,9 @@ class Engine:
         self.free = asyncio.Event()
         self.error: ApiError | None = None
 
-    def sampling(self, asked: Asked) -> Callable[[OnDelta], Coroutine[None, None, ChatReply]]:
+    def sampling(
+        self, asked: ProgramRequest
+    ) -> Callable[[OnDelta], Coroutine[None, None, ChatReply]]:
         async def sample(emit: OnDelta) -> ChatReply:
             self.num_begun += 1
             try:
@@ -51,10 +53,10 @@ class Engine:
 
         return sample
 
-    def waiting(self, asked: Asked) -> asyncio.Task[ChatReply]:
+    def waiting(self, asked: ProgramRequest) -> asyncio.Task[ChatReply]:
         return asyncio.create_task(asked.reply(self.sampling(asked), None))
 
-    async def answered(self, asked: Asked) -> ChatReply:
+    async def answered(self, asked: ProgramRequest) -> ChatReply:
         self.free.set()
         return await self.waiting(asked)
 
@@ -83,11 +85,11 @@ def run(test: Coroutine[None, None, None]) -> None:
 )
 def test_a_request_in_flight_is_repeated_or_not(first: Sent, second: Sent, is_same: bool) -> None:
     async def test() -> None:
-        table, engine = Repeats(max_kept=4), Engine()
-        one = table.asked(first)
+        table, engine = IdempotentRequests(max_kept=4), Engine()
+        one = table.request_of(first)
         waits = engine.waiting(one)
         await under_way()
-        other = table.asked(second)
+        other = table.request_of(second)
         engine.free.set()
         replies = [await waits, await engine.waiting(other)]
 
@@ -111,10 +113,10 @@ def test_a_request_with_a_reply_is_repeated_or_not(
     first: Sent, second: Sent, is_same: bool
 ) -> None:
     async def test() -> None:
-        table, engine = Repeats(max_kept=4), Engine()
-        one = table.asked(first)
+        table, engine = IdempotentRequests(max_kept=4), Engine()
+        one = table.request_of(first)
         reply = await engine.answered(one)
-        other = table.asked(second)
+        other = table.request_of(second)
 
         assert (other is one) == is_same
         assert ((await engine.answered(other)).id == reply.id) == is_same
@@ -123,11 +125,11 @@ def test_a_request_with_a_reply_is_repeated_or_not(
 
 
 def test_a_key_for_another_body_is_refused() -> None:
-    table = Repeats(max_kept=4)
-    table.asked(sent(key="a"))
+    table = IdempotentRequests(max_kept=4)
+    table.request_of(sent(key="a"))
 
     with pytest.raises(ApiError, match="'a' belongs to a request with another body"):
-        table.asked(sent(b"other", key="a"))
+        table.request_of(sent(b"other", key="a"))
 
 
 @pytest.mark.parametrize("retries", [None, 0, 1])
@@ -135,14 +137,14 @@ def test_a_request_whose_client_went_away_is_cancelled_and_its_repetition_sample
     retries: int | None,
 ) -> None:
     async def test() -> None:
-        table, engine = Repeats(max_kept=4), Engine()
-        one = table.asked(sent(retries=0 if retries is not None else None))
+        table, engine = IdempotentRequests(max_kept=4), Engine()
+        one = table.request_of(sent(retries=0 if retries is not None else None))
         one.credit = CreditReport(reward=1.0)
         waits = engine.waiting(one)
         await under_way()
         waits.cancel()
         await asyncio.wait({waits})
-        other = table.asked(sent(retries=retries))
+        other = table.request_of(sent(retries=retries))
 
         assert engine.num_cancelled == 1
         assert other is not one
@@ -154,13 +156,13 @@ def test_a_request_whose_client_went_away_is_cancelled_and_its_repetition_sample
 
 def test_a_repetition_that_comes_while_the_first_is_being_cancelled_is_sampled_anew() -> None:
     async def test() -> None:
-        table, engine = Repeats(max_kept=4), Engine()
-        one = table.asked(sent(key="a"))
+        table, engine = IdempotentRequests(max_kept=4), Engine()
+        one = table.request_of(sent(key="a"))
         waits = engine.waiting(one)
         await under_way()
         waits.cancel()
         await asyncio.sleep(0)  # the cancellation is on its way to the engine
-        other = table.asked(sent(key="a"))
+        other = table.request_of(sent(key="a"))
 
         assert other is not one
         assert await engine.answered(other)
@@ -174,7 +176,7 @@ def test_a_repetition_that_is_still_read_when_the_first_is_cancelled_is_sampled_
     """Between the question and the wait for the answer, a long body is read in a thread."""
 
     async def test() -> None:
-        engine, repeats = Engine(), Repeats(max_kept=8)
+        engine, repeats = Engine(), IdempotentRequests(max_kept=8)
         first = repeats.asked(sent(retries=0))
         first.credit = CreditReport(reward=1.0)
         waiting = engine.waiting(first)
@@ -196,8 +198,8 @@ def test_a_repetition_that_is_still_read_when_the_first_is_cancelled_is_sampled_
 
 def test_a_request_goes_on_while_one_of_its_clients_waits() -> None:
     async def test() -> None:
-        table, engine = Repeats(max_kept=4), Engine()
-        one = table.asked(sent(key="a"))
+        table, engine = IdempotentRequests(max_kept=4), Engine()
+        one = table.request_of(sent(key="a"))
         first, second = engine.waiting(one), engine.waiting(one)
         await under_way()
         first.cancel()
@@ -212,8 +214,8 @@ def test_a_request_goes_on_while_one_of_its_clients_waits() -> None:
 
 def test_a_reply_that_was_there_when_its_client_went_away_is_the_next_ones() -> None:
     async def test() -> None:
-        table, engine = Repeats(max_kept=4), Engine()
-        one = table.asked(sent())
+        table, engine = IdempotentRequests(max_kept=4), Engine()
+        one = table.request_of(sent())
         waits = engine.waiting(one)
         await under_way()
         engine.free.set()
@@ -223,33 +225,33 @@ def test_a_reply_that_was_there_when_its_client_went_away_is_the_next_ones() -> 
         await asyncio.wait({waits})
         assert waits.cancelled()
 
-        assert table.asked(sent()) is one
-        assert table.asked(sent()) is not one, "it is given once"
+        assert table.request_of(sent()) is one
+        assert table.request_of(sent()) is not one, "it is given once"
 
     run(test())
 
 
 def test_a_request_that_failed_is_sampled_anew() -> None:
     async def test() -> None:
-        table, engine = Repeats(max_kept=4), Engine()
+        table, engine = IdempotentRequests(max_kept=4), Engine()
         engine.error = ApiError("upstream", "engine gone")
-        one = table.asked(sent(key="a"))
+        one = table.request_of(sent(key="a"))
         with pytest.raises(ApiError, match="engine gone"):
             await engine.answered(one)
         engine.error = None
 
-        assert (await engine.answered(table.asked(sent(key="a")))).id != one.reply_id
+        assert (await engine.answered(table.request_of(sent(key="a")))).id != one.reply_id
 
     run(test())
 
 
 def test_no_more_replies_are_kept_than_allowed() -> None:
     async def test() -> None:
-        table, engine = Repeats(max_kept=2), Engine()
-        first = [table.asked(sent(bytes([n]), key=str(n))) for n in range(3)]
+        table, engine = IdempotentRequests(max_kept=2), Engine()
+        first = [table.request_of(sent(bytes([n]), key=str(n))) for n in range(3)]
         for one in first:
             await engine.answered(one)
-        again = [table.asked(sent(bytes([n]), key=str(n))) for n in range(3)]
+        again = [table.request_of(sent(bytes([n]), key=str(n))) for n in range(3)]
 
         assert [a is b for a, b in zip(first, again, strict=True)] == [False, True, True]
 
@@ -258,9 +260,9 @@ def test_no_more_replies_are_kept_than_allowed() -> None:
 
 def test_closing_gives_up_what_is_in_flight_and_says_why() -> None:
     async def test() -> None:
-        table, engine = Repeats(max_kept=2), Engine()
-        waits = [engine.waiting(table.asked(sent(bytes([n])))) for n in range(3)]
-        unread = table.asked(sent(b"unread"))
+        table, engine = IdempotentRequests(max_kept=2), Engine()
+        waits = [engine.waiting(table.request_of(sent(bytes([n])))) for n in range(3)]
+        unread = table.request_of(sent(b"unread"))
         await under_way()
         await table.close("the episode is over")
 
@@ -276,19 +278,19 @@ def test_closing_gives_up_what_is_in_flight_and_says_why() -> None:
 
 def test_a_request_that_cannot_be_read_is_forgotten() -> None:
     async def test() -> None:
-        table = Repeats(max_kept=2)
-        unread = table.asked(sent(key="a"))
+        table = IdempotentRequests(max_kept=2)
+        unread = table.request_of(sent(key="a"))
         await unread.drop_unread()
 
-        assert table.asked(sent(key="a")) is not unread
+        assert table.request_of(sent(key="a")) is not unread
 
     run(test())
 
 
 def test_closing_when_a_reply_has_just_come_ends() -> None:
     async def test() -> None:
-        table, engine = Repeats(max_kept=4), Engine()
-        waits = engine.waiting(table.asked(sent()))
+        table, engine = IdempotentRequests(max_kept=4), Engine()
+        waits = engine.waiting(table.request_of(sent()))
         await under_way()
         closing = asyncio.Event()
 
@@ -310,17 +312,17 @@ def test_closing_when_a_reply_has_just_come_ends() -> None:
 
 def test_a_retry_of_a_call_that_failed_is_not_answered_with_an_earlier_equal_one() -> None:
     async def test() -> None:
-        table, engine = Repeats(max_kept=4), Engine()
-        earlier = await engine.answered(table.asked(sent(retries=0)))
+        table, engine = IdempotentRequests(max_kept=4), Engine()
+        earlier = await engine.answered(table.request_of(sent(retries=0)))
         engine.error = ApiError("upstream", "engine gone")
-        failing = [table.asked(sent(retries=0)) for _ in range(2)]
+        failing = [table.request_of(sent(retries=0)) for _ in range(2)]
         for one in failing:
             with pytest.raises(ApiError, match="engine gone"):
                 await engine.answered(one)
         engine.error = None
-        again = [table.asked(sent(retries=1)) for _ in range(2)]
+        again = [table.request_of(sent(retries=1)) for _ in range(2)]
         replies = [await engine.answered(one) for one in again]
-        lost = table.asked(sent(retries=1))
+        lost = table.request_of(sent(retries=1))
 
         assert len({earlier.id, *(reply.id for reply in replies)}) == 3
         assert lost is again[-1], "nothing else waits for its retry"
@@ -329,7 +331,7 @@ def test_a_retry_of_a_call_that_failed_is_not_answered_with_an_earlier_equal_one
 
 
 def test_a_kept_reply_comes_back_as_it_was_and_takes_little_memory() -> None:
-    def with_tokens(asked: Asked) -> ChatReply:
+    def with_tokens(asked: ProgramRequest) -> ChatReply:
         numbers = tuple(range(100_000, 104_000))  # each an object of its own
         choice = Choice(text="hi", tokens=numbers[:2], logprobs=(-0.5, -0.25))
         usage = Usage(prompt_tokens=4_000, reply_tokens=2)
@@ -343,8 +345,8 @@ def test_a_kept_reply_comes_back_as_it_was_and_takes_little_memory() -> None:
         )
 
     async def test() -> None:
-        table = Repeats(max_kept=4)
-        asked = table.asked(sent(key="a"))
+        table = IdempotentRequests(max_kept=4)
+        asked = table.request_of(sent(key="a"))
 
         async def sample(emit: OnDelta) -> ChatReply:
             return with_tokens(asked)
@@ -357,7 +359,7 @@ def test_a_kept_reply_comes_back_as_it_was_and_takes_little_memory() -> None:
         finally:
             tracemalloc.stop()
 
-        assert await table.asked(sent(key="a")).reply(sample, None) == with_tokens(asked)
+        assert await table.request_of(sent(key="a")).reply(sample, None) == with_tokens(asked)
         assert grown < 2 * 8 * 4_000  # 36 bytes for each number of a tuple
 
     run(test())

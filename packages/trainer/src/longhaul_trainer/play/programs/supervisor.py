@@ -1,10 +1,10 @@
-"""The keeper of one command: starts it, reads what it prints, bounds it, and ends it whole.
+"""The supervisor of one command: starts it, reads what it prints, bounds it, and ends it whole.
 
-Each episode's keeper is a worker of a fork server (`longhaul_core.gym.supervised`), and so a
-subreaper: whatever the command starts, in a session of its own too, stays below it. If the keeper
-is killed the fork server ends what was below; if the owner is killed the fork server ends all
-keepers. Nothing that a command does can stop the owner's event loop, or grow its memory: it gets
-one report when the command has ended.
+Each episode's supervisor is a worker of a fork server (`longhaul_core.gym.supervised`), and so a
+subreaper: whatever the command starts, in a session of its own too, stays below it. If the
+supervisor is killed the fork server ends what was below; if the owner is killed the fork server
+ends all supervisors. Nothing that a command does can stop the owner's event loop, or grow its
+memory: it gets one report when the command has ended.
 """
 
 import atexit
@@ -58,7 +58,7 @@ class End(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What a keeper is asked for."""
+    """What a supervisor is asked for."""
 
     command: tuple[str, ...]
     environ: dict[str, str]
@@ -97,7 +97,7 @@ REPORT = TypeAdapter(Report)
 
 
 def prepare(folder: str) -> Callable[[Channel], None]:
-    """What each keeper does; called once, in the fork server.
+    """What each supervisor does; called once, in the fork server.
 
     Args:
         folder: For the folders of episodes; removed when the fork server ends.

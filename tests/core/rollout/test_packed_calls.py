@@ -1,4 +1,4 @@
-"""Tests for `longhaul_core.rollout.kept`: a call in little memory."""
+"""Tests for `longhaul_core.rollout.packed_calls`: a call in little memory."""
 
 import math
 import tracemalloc
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longhaul_core.rollout.kept import LARGEST_TOKEN, KeptCall
+from longhaul_core.rollout.packed_calls import LARGEST_TOKEN, PackedCall
 from longhaul_core.types import Call, Message, SampledTokens
 
 tokens = st.lists(st.integers(0, LARGEST_TOKEN)).map(tuple)
@@ -28,7 +28,7 @@ def test_a_call_comes_back_as_it_was(
         ),
         conversation=2,
     )
-    assert KeptCall(call).whole() == call
+    assert PackedCall(call).whole() == call
 
 
 @pytest.mark.parametrize("trained", [True, False])
@@ -37,13 +37,13 @@ def test_it_is_known_whether_a_call_is_trained(trained: bool) -> None:
         prompt_tokens=(1,), action_tokens=(2,), behavior_logprobs=(-1.0,), policy_version=0
     )
     call = Call(messages=(), reply="", sampled=sampled, trained=trained)
-    assert (KeptCall(call).trained, KeptCall(call).whole().trained) == (trained, trained)
+    assert (PackedCall(call).trained, PackedCall(call).whole().trained) == (trained, trained)
 
 
 def test_a_call_of_a_hosted_model_has_no_tokens() -> None:
     call = Call(messages=(), reply="hi", sampled=None, trained=False)
-    assert KeptCall(call).tokens is None
-    assert KeptCall(call).whole() == call
+    assert PackedCall(call).tokens is None
+    assert PackedCall(call).whole() == call
 
 
 def test_a_kept_call_takes_little_more_than_its_packed_numbers() -> None:
@@ -58,7 +58,7 @@ def test_a_kept_call_takes_little_more_than_its_packed_numbers() -> None:
 
     tracemalloc.start()
     try:
-        kept = [KeptCall(call(number)) for number in range(20)]
+        kept = [PackedCall(call(number)) for number in range(20)]
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -10,7 +10,7 @@ from dataclasses import replace
 from longhaul_core.policy import PROMPT_END
 from longhaul_core.types import Call, SampledTokens
 
-__all__ = ["LARGEST_TOKEN", "KeptCall", "packed_tokens"]
+__all__ = ["LARGEST_TOKEN", "PackedCall", "packed_tokens"]
 
 LARGEST_TOKEN = 2**31 - 1
 """That is kept, and that the store takes."""
@@ -25,7 +25,7 @@ def packed_tokens(tokens: tuple[int, ...]) -> "array[int]":
     return array("i", tokens)
 
 
-class KeptCall:
+class PackedCall:
     """A call whose tokens are packed: 4 bytes for each, and 8 for a logprob."""
 
     __slots__ = ("_logprobs", "_num_prompt_tokens", "_policy_version", "bare", "tokens", "trained")

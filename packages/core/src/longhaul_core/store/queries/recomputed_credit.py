@@ -19,7 +19,7 @@ from longhaul_core.advantages.estimators import ESTIMATORS, Estimator, Estimator
 from longhaul_core.advantages.penalties import Penalties, action_penalties, penalised_rewards
 from longhaul_core.errors import ConfigError, GroupError
 from longhaul_core.store.models import CallRow, CallTokensRow, EpisodeRow, GroupRow, StepRow
-from longhaul_core.store.queries.answers import Answer
+from longhaul_core.store.queries.base import Answer
 from longhaul_core.store.queries.episode_lists import GroupId, episodes_of_group
 from longhaul_core.store.queries.group_steps import (
     ComparedGroup,

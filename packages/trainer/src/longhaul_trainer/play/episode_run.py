@@ -29,7 +29,7 @@ from longhaul_trainer.run.ending_signals import ending_signals
 from longhaul_trainer.run.newest_failure import with_newest_failure
 from longhaul_trainer.run.stored_run import StoredRun
 
-__all__ = ["Plan", "Played", "PlayedRun"]
+__all__ = ["EpisodeRun", "Plan", "Played"]
 
 
 class Played(NamedTuple):
@@ -72,7 +72,7 @@ class Plan:
         )
 
 
-class PlayedRun:
+class EpisodeRun:
     """Plays the episodes of a plan once, and stores each when it ends."""
 
     def __init__(

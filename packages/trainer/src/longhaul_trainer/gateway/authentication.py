@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from longhaul_trainer.gateway.exchange import ApiError
 
-__all__ = ["Door", "Doors"]
+__all__ = ["EpisodeAccess", "EpisodeKeys"]
 
 _AZURE_VERSION = "2024-10-21"
 """Azure's clients must name one; it is not read here."""
@@ -25,7 +25,7 @@ def _new_key() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
+class EpisodeAccess:
     """Where one episode is reached, and by what key."""
 
     address: str
@@ -74,24 +74,24 @@ class Door:
         }
 
 
-class Doors:
-    """The doors of a gateway, open and closed."""
+class EpisodeKeys:
+    """The keys of a gateway's episodes, open and ended."""
 
     def __init__(self) -> None:
-        """There is none."""
-        self._open: dict[str, Door] = {}
-        self._closed: OrderedDict[str, tuple[Door, str]] = OrderedDict()
-        self._nowhere = Door(address="")
+        """No episode is open."""
+        self._open: dict[str, EpisodeAccess] = {}
+        self._closed: OrderedDict[str, tuple[EpisodeAccess, str]] = OrderedDict()
+        self._nowhere = EpisodeAccess(address="")
 
-    def add(self, door: Door) -> None:
+    def add(self, access: EpisodeAccess) -> None:
         """Let in who has its key."""
-        self._open[door.id] = door
+        self._open[access.id] = access
 
-    def close(self, door: Door, *, cause: str) -> None:
+    def close(self, access: EpisodeAccess, *, cause: str) -> None:
         """Let in nobody any more; who has its key is told the cause."""
-        if self._open.pop(door.id, None) is None:
+        if self._open.pop(access.id, None) is None:
             return
-        self._closed[door.id] = (door, cause)
+        self._closed[access.id] = (access, cause)
         if len(self._closed) > _MAX_CLOSED:
             self._closed.popitem(last=False)
 
@@ -108,15 +108,15 @@ class Doors:
                 for the key of an episode that has ended, with its cause.
         """
         closed, cause = self._closed.get(episode_id, (self._nowhere, ""))
-        door = self._open.get(episode_id, closed)
-        expected = door.key.encode()
+        access = self._open.get(episode_id, closed)
+        expected = access.key.encode()
         fitting = [hmac.compare_digest(key, expected) for key in keys]  # all: time says nothing
-        if not any(fitting) or door is self._nowhere:
+        if not any(fitting) or access is self._nowhere:
             raise ApiError(
                 "authentication",
                 "no episode has this address and this key; take both from the environment "
                 "variables that the program was given (OPENAI_BASE_URL and OPENAI_API_KEY, "
                 "LONGHAUL_URL and LONGHAUL_KEY, …)",
             )
-        if door is closed:
+        if access is closed:
             raise ApiError("gone", f"the episode is over: {cause}")

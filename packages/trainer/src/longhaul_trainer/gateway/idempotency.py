@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 
 from longhaul_trainer.gateway.exchange import ApiError, ChatReply, CreditReport, Delta
 
-__all__ = ["Asked", "Repeats", "Sent"]
+__all__ = ["IdempotentRequests", "ProgramRequest", "Sent"]
 
 OnDelta = Callable[[Delta], None]
 
@@ -66,11 +66,13 @@ class _KeptReply:
         return replace(self._bare, choices=choices, prompt_tokens=tuple(self._prompt_tokens))
 
 
-class Asked:
+class ProgramRequest:
     """One request of a program, however often its client sends it."""
 
-    def __init__(self, sent: Sent, *, table: "Repeats", credit: CreditReport | None) -> None:
-        """A request that nothing was done for yet; made by `Repeats.asked`."""
+    def __init__(
+        self, sent: Sent, *, table: "IdempotentRequests", credit: CreditReport | None
+    ) -> None:
+        """A request that nothing was done for yet; made by `IdempotentRequests.request_of`."""
         self.sent = sent
         self.credit = credit
         """What its program reported with it, once that was taken in: it counts once, so a
@@ -196,7 +198,7 @@ class Asked:
         self._table.ended(self)
 
 
-class Repeats:
+class IdempotentRequests:
     """The requests of one episode: those in flight, and the newest of those that have a reply."""
 
     def __init__(self, *, max_kept: int) -> None:
@@ -206,14 +208,14 @@ class Repeats:
             max_kept: Of how many the replies are kept.
         """
         self._max_kept = max_kept
-        self._running: set[Asked] = set()
-        self._kept: deque[Asked] = deque()
-        self._by_body: dict[bytes, list[Asked]] = {}
-        self._by_key: dict[str, Asked] = {}
+        self._running: set[ProgramRequest] = set()
+        self._kept: deque[ProgramRequest] = deque()
+        self._by_body: dict[bytes, list[ProgramRequest]] = {}
+        self._by_key: dict[str, ProgramRequest] = {}
         self._given_up: OrderedDict[bytes, list[CreditReport | None]] = OrderedDict()
         """What was reported with requests that got no reply, and may be sent again; by body."""
 
-    def asked(self, sent: Sent) -> Asked:
+    def request_of(self, sent: Sent) -> ProgramRequest:
         """The request that this one repeats, or a new one.
 
         Raises:
@@ -223,11 +225,11 @@ class Repeats:
         if found is not None:
             found.lost = False
             return found
-        new = Asked(sent, table=self, credit=self._sent_again(sent.fingerprint))
+        new = ProgramRequest(sent, table=self, credit=self._sent_again(sent.fingerprint))
         self._add(new)
         return new
 
-    def _add(self, asked: Asked) -> None:
+    def _add(self, asked: ProgramRequest) -> None:
         sent = asked.sent
         self._running.add(asked)
         self._by_body.setdefault(sent.fingerprint, []).append(asked)
@@ -249,7 +251,7 @@ class Repeats:
         self._by_key.clear()
         self._given_up.clear()
 
-    def _repeated(self, sent: Sent) -> Asked | None:
+    def _repeated(self, sent: Sent) -> ProgramRequest | None:
         if sent.idempotency_key is not None:
             found = self._by_key.get(sent.idempotency_key)
             if found is not None and found.sent.fingerprint != sent.fingerprint:
@@ -279,19 +281,19 @@ class Repeats:
             del self._given_up[fingerprint]
         return first
 
-    def gave_up(self, asked: Asked) -> None:
+    def gave_up(self, asked: ProgramRequest) -> None:
         """It gets no reply: no later request repeats it."""
         self._remove(asked)
         self._given_up.setdefault(asked.sent.fingerprint, []).append(asked.credit)
         if len(self._given_up) > self._max_kept:
             self._given_up.popitem(last=False)
 
-    def wanted_again(self, asked: Asked) -> None:
+    def wanted_again(self, asked: ProgramRequest) -> None:
         """It was given up, and a repetition of it waits for its reply after all."""
         self._sent_again(asked.sent.fingerprint)
         self._add(asked)
 
-    def ended(self, asked: Asked) -> None:
+    def ended(self, asked: ProgramRequest) -> None:
         """Nothing of it is in flight any more."""
         self._running.discard(asked)
         if asked.answered and not asked.given_up:
@@ -301,7 +303,7 @@ class Repeats:
         elif not asked.given_up:  # it failed
             self.gave_up(asked)
 
-    def _remove(self, asked: Asked) -> None:
+    def _remove(self, asked: ProgramRequest) -> None:
         alike = self._by_body.get(asked.sent.fingerprint, [])
         if asked in alike:
             alike.remove(asked)

@@ -34,7 +34,7 @@ from longhaul_envs.pictures import has_pictures, is_observation_space
 from longhaul_envs.play import TextEnvironment
 from longhaul_envs.task_lists import procedural_tasks
 
-__all__ = ["AskedEnvironment"]
+__all__ = ["InspectedEnvironment"]
 
 _TASKS = TypeAdapter(tuple[Task, ...])
 _DESCRIBE_SECONDS = 120
@@ -48,7 +48,7 @@ _QUESTIONS = {"describe", *(split.value for split in Split)}
 """All there are; the caller keeps what was answered (`GymSource`)."""
 
 
-class AskedEnvironment:
+class InspectedEnvironment:
     """A worker process that answers for an environment.
 
     It starts with a question, and ends when every question has been answered, or with the first
@@ -121,7 +121,8 @@ class AskedEnvironment:
                     sys.executable,
                     "-c",
                     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-                    "from longhaul_envs.asked import answer; answer(int(sys.argv[2]), sys.argv[3])",
+                    "from longhaul_envs.inspected import answer; "
+                    "answer(int(sys.argv[2]), sys.argv[3])",
                     json.dumps(sys.path),
                     str(theirs.fileno()),
                     self._spec.to_json(),

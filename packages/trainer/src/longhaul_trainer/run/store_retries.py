@@ -8,7 +8,7 @@ import time
 from longhaul_core.errors import StoreError
 from longhaul_core.store.addresses import is_temporary
 
-__all__ = ["StorePatience"]
+__all__ = ["StoreRetries"]
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ LONGEST_PAUSE_SECONDS = 30.0
 """Between two tries; each pause is twice the one before, up to the longest."""
 
 
-class StorePatience:
+class StoreRetries:
     """Of one writer, whose writes may be tried again: twice is as good as once."""
 
     def __init__(self) -> None:
