@@ -454,6 +454,15 @@ class Step:
         """The call that chose the action: the last one for that purpose; None without one."""
         return next((call for call in reversed(self.calls) if call.purpose == "act"), None)
 
+    @property
+    def num_acting_calls(self) -> int:
+        """Calls up to the one that chose the action; 0 without one.
+
+        In an episode loop those after it are the memory's, which takes in what was answered.
+        """
+        acting = [place for place, call in enumerate(self.calls) if call.purpose == "act"]
+        return acting[-1] + 1 if acting else 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:

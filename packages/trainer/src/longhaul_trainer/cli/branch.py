@@ -29,6 +29,7 @@ from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.runs import DEFAULT_STORE
 from longhaul_trainer.cli.train import EXIT_CODE_OF_STATUS, check_machine, read_description
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config.load import stored_config
 from longhaul_trainer.run.directory import RunDirectory, RunOutcome
 
 if TYPE_CHECKING:
@@ -172,19 +173,10 @@ def _config(
     stored: "StoredStep", overrides: list[str] | None, *, store: str, description: str | None
 ) -> RunConfig:
     """The run that goes on: the episode's own, or the one that a file describes."""
-    from pydantic import ValidationError
-
     if description is not None:
         config = read_description(description, None)
     else:
-        try:
-            config = RunConfig.model_validate_json(stored.config_json)
-        except ValidationError as error:
-            raise ConfigError(
-                f"run {stored.run_id} has no description that could go on "
-                f"({error.error_count()} of its settings are none of a run); name a file that "
-                "describes its environment, prompts and memory by --config"
-            ) from error
+        config = stored_config(stored.config_json, run_id=stored.run_id)
         if stored.run_kind != "train":  # its folder lies in one beside those of trainings
             runs = str(Path(config.runs_directory).parent)
             config = config.model_copy(update={"runs_directory": runs})

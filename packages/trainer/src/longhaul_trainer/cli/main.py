@@ -23,6 +23,7 @@ from longhaul_trainer.cli.exchange import export, import_
 from longhaul_trainer.cli.exit_codes import EXIT_CODE_HELP, show_error
 from longhaul_trainer.cli.gateway import gateway
 from longhaul_trainer.cli.imitate import imitate
+from longhaul_trainer.cli.memory_lab import memory_lab
 from longhaul_trainer.cli.play import play
 from longhaul_trainer.cli.query import query
 from longhaul_trainer.cli.runner import runner
@@ -54,6 +55,7 @@ app.command(epilog=EXIT_CODE_HELP)(evolve)
 app.command(epilog=EXIT_CODE_HELP)(audit)
 app.command(epilog=EXIT_CODE_HELP)(check)
 app.command("try-algorithm", epilog=EXIT_CODE_HELP)(try_algorithm)
+app.command("memory-lab", epilog=EXIT_CODE_HELP)(memory_lab)
 app.command(epilog=EXIT_CODE_HELP)(doctor)
 app.command("verify-env", epilog=EXIT_CODE_HELP)(verify_env)
 app.command("serve-env", epilog=EXIT_CODE_HELP)(serve_env)

@@ -134,6 +134,26 @@ def read_default(overrides: Sequence[str] = (), *, layers: Sequence[Path] = ()) 
     return read_text(default_config_text(), overrides, source="the default run", layers=layers)
 
 
+def stored_config(config_json: str, *, run_id: str) -> RunConfig:
+    """The run behind the configuration that a store keeps of it.
+
+    Args:
+        config_json: As it is stored.
+        run_id: Whose.
+
+    Raises:
+        ConfigError: It is no description of a run, as an import's is none.
+    """
+    try:
+        return RunConfig.model_validate_json(config_json)
+    except ValidationError as error:
+        raise ConfigError(
+            f"run {run_id} has no description that could be played "
+            f"({error.error_count()} of its settings are none of a run); name a file that "
+            "describes its environment, prompts and memory by --config"
+        ) from error
+
+
 def packaged_configs() -> list[str]:
     """Names of the files that the installed package carries, e.g. `@recipes/gigpo`."""
     files = sorted(CONFIGS.rglob("*.toml"))

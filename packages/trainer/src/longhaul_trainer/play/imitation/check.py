@@ -12,17 +12,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from sqlalchemy.orm import Session
 
 from longhaul_core.errors import ConfigError
-from longhaul_core.rollout import EpisodeOutcome, EpisodeSpec, Responder, replies_of
+from longhaul_core.rollout import EpisodeOutcome, EpisodeSpec
 from longhaul_core.store.queries import recorded_episode
 from longhaul_core.store.session import read_only_engine
 from longhaul_core.types import FailedEpisode, Task, Trajectory
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.config.agent_loops import AgentLoop
-from longhaul_trainer.models import prepare_model
-from longhaul_trainer.play.environments import demonstration_stream, descriptions_of
-from longhaul_trainer.play.imitation.player import asks_more, played_again
-from longhaul_trainer.play.players import EnvironmentPlayer, NoReplies, limits_of
-from longhaul_trainer.rendering.renderer import load_renderer
+from longhaul_trainer.play.environments import demonstration_stream
+from longhaul_trainer.play.imitation.player import (
+    asks_more,
+    compared,
+    played_again,
+    unasked_player,
+)
+from longhaul_trainer.play.players import limits_of
 from longhaul_trainer.run.demonstrations import Demonstration, Demonstrations
 
 __all__ = ["Imitable", "require_imitable"]
@@ -117,26 +119,7 @@ def _refuse(found: Imitable, config: RunConfig, checks: _Checks) -> None:
 class _Checks:
     def __init__(self, config: RunConfig) -> None:
         self._config = config
-        model = prepare_model(config.model.path)
-        prefixes = {entry.prompt.reply_prefix for entry in config.played_environments}
-        self._player = EnvironmentPlayer(
-            config,
-            responders={
-                prefix: Responder(
-                    policy=NoReplies(),
-                    renderer=load_renderer(
-                        model,
-                        reply_prefix=prefix,
-                        template=config.model.chat_template,
-                        variables=config.model.chat_template_kwargs,
-                    ),
-                    max_reply_tokens=config.rollout.max_reply_tokens,
-                )
-                for prefix in prefixes
-            },
-            descriptions=descriptions_of(config),
-            agent_loop=AgentLoop(),
-        )
+        self._player = unasked_player(config)
         self._entries = {entry.id: entry for entry in config.played_environments}
         self.left_out: list[str] = []
         self.num_recomposed = 0
@@ -177,16 +160,17 @@ class _Checks:
             self.left_out.append(f"{episode_id}: {problem}")
         if isinstance(outcome, FailedEpisode):
             return
-        parser = self._player.agent(recorded.task.environment, "train").parser
-        purposes = asks_more(self._config, recorded.task.environment)
-        asked = replies_of(recorded, parser, purposes=purposes)
-        again = [(step.index, call) for step in outcome.steps for call in step.calls]
-        for before, (step_index, now) in zip(asked, again, strict=False):
+        for each in compared(
+            recorded,
+            outcome,
+            agent=self._player.agent(recorded.task.environment, "train"),
+            asks_more=asks_more(self._config, recorded.task.environment),
+        ):
             self.num_replies += 1
-            if before.messages and before.messages != now.messages:
+            if each.recomposed:
                 self.num_recomposed += 1
                 self.first_recomposed = (
-                    self.first_recomposed or f"step {step_index} of {episode_id}"
+                    self.first_recomposed or f"step {each.step_index} of {episode_id}"
                 )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from sqlalchemy.orm import Session
 
@@ -17,6 +18,7 @@ from longhaul_core.rollout import (
     EpisodeSpec,
     RecordedEnvironment,
     RecordedReplies,
+    Responder,
     replies_of,
     run_episode,
 )
@@ -26,10 +28,22 @@ from longhaul_core.store.records import Phase
 from longhaul_core.store.session import read_only_engine
 from longhaul_core.types import Call, Trajectory
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.play.players import EnvironmentPlayer
+from longhaul_trainer.config.agent_loops import AgentLoop
+from longhaul_trainer.models import prepare_model
+from longhaul_trainer.play.environments import descriptions_of
+from longhaul_trainer.play.players import EnvironmentPlayer, NoReplies
+from longhaul_trainer.rendering.renderer import load_renderer
 from longhaul_trainer.run.demonstrations import Demonstration, Demonstrations
 
-__all__ = ["DemonstrationPlayer", "WritesReplies", "played_again"]
+__all__ = [
+    "DemonstrationPlayer",
+    "Repeated",
+    "WritesReplies",
+    "asks_more",
+    "compared",
+    "played_again",
+    "unasked_player",
+]
 
 
 class WritesReplies(Protocol):
@@ -146,6 +160,65 @@ async def played_again(
         agent=replace(agent, policy=policy),
         make_environment=lambda task: RecordedEnvironment(recorded, actions_are_replies=imported),
         limits=limits,
+    )
+
+
+class Repeated(NamedTuple):
+    """A call of a recorded episode that was played again."""
+
+    step_index: int
+    recorded: Call
+    """Without messages where nothing was asked, as of a person."""
+    again: Call
+
+    @property
+    def recomposed(self) -> bool:
+        """Whether its messages are others than those that were recorded."""
+        return bool(self.recorded.messages) and self.recorded.messages != self.again.messages
+
+
+def compared(
+    recorded: Trajectory, again: Trajectory, *, agent: Agent, asks_more: bool
+) -> Iterator[Repeated]:
+    """The calls of a recorded episode with those that repeat them, as far as it was played again.
+
+    Args:
+        recorded: The episode.
+        again: As `played_again` gave it.
+        agent: That it was played by.
+        asks_more: See `asks_more`.
+    """
+    asked = replies_of(recorded, agent.parser, purposes=asks_more)
+    calls = ((step.index, call) for step in again.steps for call in step.calls)
+    for before, (step_index, now) in zip(asked, calls, strict=False):
+        yield Repeated(step_index, before, now)
+
+
+def unasked_player(run: RunConfig) -> EnvironmentPlayer:
+    """The run's agents, with its renderers and nobody who replies: they play what was recorded.
+
+    Raises:
+        ConfigError: Its model, or an environment as it describes it, cannot be had.
+    """
+    model = prepare_model(run.model.path)
+    prefixes = {entry.prompt.reply_prefix for entry in run.played_environments}
+    return EnvironmentPlayer(
+        run,
+        responders={
+            prefix: Responder(
+                policy=NoReplies(),
+                renderer=load_renderer(
+                    model,
+                    reply_prefix=prefix,
+                    template=run.model.chat_template,
+                    variables=run.model.chat_template_kwargs,
+                ),
+                max_reply_tokens=run.rollout.max_reply_tokens,
+            )
+            for prefix in prefixes
+        },
+        descriptions=descriptions_of(run),
+        agent_loop=AgentLoop(),
     )
 
 
