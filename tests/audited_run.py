@@ -302,6 +302,7 @@ def credited(config: RunConfig, played: PlayedStep) -> TrainingStep:
         num_optimizer_steps=config.optimizer.optimizer_steps_per_training_step,
         groups=[str(GroupName(*group)) for group in taken],
         preferences=config.imitation.preferences,
+        purposes=config.loss.purposes,
     )
     if config.imitation.preferences is not None:
         step = step.with_gains(

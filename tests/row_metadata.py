@@ -39,6 +39,8 @@ class MadeUpStep(TypedDict):
     trained: NotRequired[Sequence[bool]]
     """Which of them are trained; all if left out."""
     hook_reward: NotRequired[float]
+    purposes: NotRequired[Sequence[str]]
+    """Of its calls; `act` if left out."""
     agents: NotRequired[tuple[str, ...]]
     """Of its trained calls; the one without a name, if left out."""
 
@@ -121,6 +123,7 @@ def rows_of(
             policy_version=policy_version,
             credit_share=share,
             credited_by=_credited_by(step)[call],
+            purpose=step.get("purposes", ("act",) * (call + 1))[call],
             split_reason="one_row_per_step",
         )
         for index, step in enumerate(steps)
@@ -189,6 +192,7 @@ def span(
         policy_version=0,
         credit_share=1.0,
         credited_by=CreditedBy.STEP,
+        purpose="act",
         split_reason=None,
     )
 

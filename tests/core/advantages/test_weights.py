@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longhaul_core.advantages import LossUnit, loss_weights
+from longhaul_core.advantages import LossUnit, loss_weights, loss_weights_by_purpose
 
 UNITS: list[LossUnit] = ["token", "step", "episode"]
 
@@ -105,3 +105,105 @@ def test_the_length_of_an_episode_belongs_to_fixed_tokens(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         loss_weights([[1]], loss_unit=unit, tokens_per_episode=length)
+
+
+SHARES = {"act": 0.7, "remember": 0.3, "plan": 0.5}
+by_purpose = st.lists(
+    st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=6), min_size=1, max_size=5
+).filter(lambda batch: any(any(map(any, steps)) for steps in batch))
+
+
+def split(batch: list[list[tuple[int, ...]]]) -> dict[str, list[list[int]]]:
+    """The tokens of each purpose, from what each step has of each."""
+    return {
+        purpose: [[step[place] for step in steps] for steps in batch]
+        for place, purpose in enumerate(SHARES)
+    }
+
+
+def total(counts: list[list[int]], weights: tuple[tuple[float, ...], ...]) -> float:
+    return sum(
+        count * weight
+        for of_episode, found in zip(counts, weights, strict=True)
+        for count, weight in zip(of_episode, found, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("loss_unit", "act", "remember"),
+    [
+        # Actions of 2 and 4 tokens, and of 3; one summary of 200, in the first step.
+        ("token", [[0.7 / 9, 0.7 / 9], [0.7 / 9]], 0.3 / 200),
+        ("step", [[0.7 / 6, 0.7 / 12], [0.7 / 9]], 0.3 / 200),
+        ("episode", [[0.7 / 12, 0.7 / 12], [0.7 / 6]], 0.3 / 200),
+    ],
+)
+def test_purposes_match_the_hand_worked_batch(
+    loss_unit: LossUnit, act: list[list[float]], remember: float
+) -> None:
+    found = loss_weights_by_purpose(
+        {"act": [[2, 4], [3]], "remember": [[200, 0], [0]]}, shares=SHARES, loss_unit=loss_unit
+    )
+
+    for weights, wanted in zip(found["act"], act, strict=True):
+        assert weights == pytest.approx(wanted)
+    assert found["remember"] == (pytest.approx((remember, 0.0)), (0.0,))
+
+
+@given(by_purpose, st.sampled_from(UNITS))
+def test_each_purpose_weighs_its_share_of_those_that_are_there(
+    batch: list[list[tuple[int, ...]]], loss_unit: LossUnit
+) -> None:
+    counts = split(batch)
+    found = loss_weights_by_purpose(counts, shares=SHARES, loss_unit=loss_unit)
+
+    there = [purpose for purpose in SHARES if any(map(any, counts[purpose]))]
+    whole = sum(SHARES[purpose] for purpose in there)
+    for purpose in SHARES:
+        share = SHARES[purpose] / whole if purpose in there else 0.0
+        assert total(counts[purpose], found[purpose]) == pytest.approx(share)
+
+
+@given(by_purpose, st.sampled_from(UNITS), st.integers(2, 50))
+def test_more_tokens_of_one_purpose_leave_the_others_as_they_were(
+    batch: list[list[tuple[int, ...]]], loss_unit: LossUnit, factor: int
+) -> None:
+    counts = split(batch)
+    longer = counts | {"remember": [[factor * n for n in steps] for steps in counts["remember"]]}
+    before, after = (
+        loss_weights_by_purpose(each, shares=SHARES, loss_unit=loss_unit)
+        for each in (counts, longer)
+    )
+
+    assert after["act"] == before["act"]
+    assert after["plan"] == before["plan"]
+    for short, long in zip(before["remember"], after["remember"], strict=True):
+        assert [factor * weight for weight in long] == pytest.approx(list(short))
+
+
+@given(batches, st.sampled_from(UNITS))
+def test_one_purpose_alone_weighs_as_if_there_were_no_shares(
+    batch: list[list[int]], loss_unit: LossUnit
+) -> None:
+    nothing = [[0] * len(counts) for counts in batch]
+    found = loss_weights_by_purpose(
+        {"act": batch, "remember": nothing}, shares=SHARES, loss_unit=loss_unit
+    )
+    assert found["act"] == loss_weights(batch, loss_unit=loss_unit)  # bit for bit
+    assert not any(map(any, found["remember"]))
+
+
+@pytest.mark.parametrize(
+    ("counts", "loss_unit", "words"),
+    [
+        ({"act": [[1]], "judge": [[0]]}, "token", "share of purpose 'judge' must be above 0, got "),
+        ({"act": [[0]], "plan": [[0]]}, "token", "at least one action token, got none"),
+        ({"act": [[-1, 3]]}, "step", "must not be negative, got -1"),
+        ({"act": [[1]]}, "fixed_token", "no purpose a denominator of its own"),
+    ],
+)
+def test_purposes_that_cannot_be_weighed_are_refused(
+    counts: dict[str, list[list[int]]], loss_unit: LossUnit, words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        loss_weights_by_purpose(counts, shares=SHARES, loss_unit=loss_unit)

@@ -41,6 +41,7 @@ from longhaul_trainer.config import RunConfig
 from pictures import png
 from steps import sampled_of, with_call
 from trainer.audit.conftest import AuditOf
+from variation import assert_several
 
 Audit = Callable[..., AuditReport]
 
@@ -1618,6 +1619,46 @@ def test_the_loss_unit_is_over_the_tokens_of_all_trained_calls(audit: Audit) -> 
     report = audit([run_started(config), *played.records()])
 
     assert rules_of(report) == {"loss_weights", "loss_weight_sum"}
+
+
+SHARES = {"act": 0.8, "remember": 0.2}
+
+
+@pytest.mark.parametrize("loss_unit", ["token", "step", "episode"])
+def test_summaries_that_are_weighed_with_their_actions_are_found(
+    loss_unit: str, audit: Audit
+) -> None:
+    """What a run does that does not know of shares."""
+    config = make_config(loss__purposes=SHARES, algorithm__loss_unit=loss_unit)
+    played = play(config, 1, summaries=True)
+    assert audit([run_started(config), *played.records()]).clean
+    weights = [call.loss_weight for one in played.credits for call in one.calls]
+    assert_several(weights)
+    credit(config, played, as_if=make_config(algorithm__loss_unit=loss_unit))
+    consume(config, played)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"loss_weights"}  # they add up all the same
+
+
+def test_the_wrong_share_of_one_summary_is_found(audit: Audit) -> None:
+    config = make_config(loss__purposes=SHARES)
+    played = play(config, 1, summaries=True)
+    found = played.credits[0]
+    calls = list(found.calls)
+    place = next(place for place, call in enumerate(calls) if call.call_index == 1)
+    act = calls[place - 1].loss_weight
+    assert calls[place].loss_weight != act
+    calls[place] = replace(calls[place], loss_weight=act)
+    played.credits[0] = replace(found, calls=tuple(calls))
+    consume(config, played)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"loss_weights", "loss_weight_sum"}
+    [finding] = of_rule(report, "loss_weights")
+    assert (finding.step_index, finding.call_index) == (calls[place].step_index, 1)
 
 
 # Shaped rewards

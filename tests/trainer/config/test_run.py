@@ -225,6 +225,17 @@ def test_there_is_a_file_for_every_estimator_and_every_loss() -> None:
             'algorithm.loss_unit = "fixed_token" needs algorithm.tokens_per_episode',
         ),
         (
+            {
+                "algorithm": {"loss_unit": "fixed_token", "tokens_per_episode": 9},
+                "loss": {"purposes": {"act": 1.0}},
+            },
+            'algorithm.loss_unit = "fixed_token" divides the tokens of every purpose by algorithm',
+        ),
+        (
+            {"loss": {"purposes": {"remember": 0.3, "plan": 0.1}}},
+            "loss.purposes names remember, plan, and not act, the purpose of the calls that choose",
+        ),
+        (
             {"algorithm": {"name": "pass_at_k", "pass_k": 9}},
             "algorithm.pass_k = 9 is more than rollout.group_size = 8",
         ),
@@ -665,6 +676,47 @@ def test_a_loss_of_ones_own_has_a_free_table_and_no_setting_of_another() -> None
     ):
         (found,) = RunConfig.model_validate(SMALLEST | {"loss": loss}).all_remarks()
         assert found.startswith(remark)
+
+
+@pytest.mark.parametrize(
+    ("further", "unused"),
+    [
+        ({}, ["plan", "remember"]),
+        ({"agent": {"kind": "plan_then_act"}, "memory": {"kind": "summary"}}, ["remember"]),
+        ({"memory": {"kind": "summary", "train_summaries": True}}, ["plan"]),
+        ({"memory": {"kind": "mine:Memory"}}, []),
+        ({"agent": PROGRAM}, []),
+    ],
+)
+def test_a_share_of_calls_that_a_run_does_not_train_is_a_remark(
+    further: dict[str, object], unused: list[str]
+) -> None:
+    shares = {"act": 0.5, "remember": 0.25, "plan": 0.25}
+    described = parse_description(SMALLEST | further | {"loss": {"purposes": shares}})
+
+    assert described.run().loss.purposes == shares
+    assert parse_config(described.run().to_toml()) == described.run()
+    assert [remark for remark in described.remarks if "loss.purposes" in remark] == [
+        remark
+        for purpose in unused
+        for remark in described.remarks
+        if remark.startswith(f"loss.purposes.{purpose} is the share of no call: this run trains")
+    ]
+    assert sum("loss.purposes" in remark for remark in described.remarks) == len(unused)
+
+
+@pytest.mark.parametrize("share", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_share_is_a_number_above_zero(share: float) -> None:
+    with pytest.raises(ValidationError, match=r"loss\.purposes\.act"):
+        RunConfig.model_validate(SMALLEST | {"loss": {"purposes": {"act": share}}})
+
+
+def test_shares_are_given_one_by_one_or_as_a_table() -> None:
+    text = to_toml(SMALLEST)
+    one_by_one = ["loss.purposes.act=0.7", "loss.purposes.remember=0.3"]
+    at_once = ["loss.purposes={ act = 0.7, remember = 0.3 }"]
+    assert parse_config(text, one_by_one).loss.purposes == {"act": 0.7, "remember": 0.3}
+    assert parse_config(text, at_once) == parse_config(text, one_by_one)
 
 
 @pytest.mark.parametrize("name", ["", "Upper", "a b", "../up", "a" * 41, "-dash"])

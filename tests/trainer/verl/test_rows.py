@@ -131,6 +131,7 @@ def test_each_row_says_which_calls_are_in_it() -> None:
             policy_version=7,
             credit_share=1.0,
             credited_by=CreditedBy.STEP,
+            purpose="act",
             split_reason="one_row_per_step",
         ),
     )

@@ -121,6 +121,7 @@ def test_an_imitation_leaves_out_what_reinforcement_learning_reads(imitating: Im
         "algorithm.name=grpo",
         "algorithm.scale_by_std=false",
         "loss.clip_high=0.28",
+        "loss.purposes={ act = 0.5, remember = 0.5 }",
         "sampling.dynamic=true",
         "horizon_schedule.kind=stepwise",
         "horizon_schedule.stages=[6, 12]",
@@ -133,6 +134,7 @@ def test_an_imitation_leaves_out_what_reinforcement_learning_reads(imitating: Im
         "nll",
         "step",
     )
+    assert run.loss.purposes == {"act": 0.5, "remember": 0.5}
     assert (run.sampling.dynamic, run.horizon_schedule.kind) == (False, "fixed")
     assert (run.rollout.temperature, run.rollout.group_size) == (1.0, 1)
     assert parse_config(run.to_toml()) == run

@@ -127,8 +127,15 @@ def test_episodes_that_retention_emptied_make_no_pair(
 
 
 def test_dpo_has_its_sums_its_groups_and_episodes_of_all_outcomes(imitating: Imitating) -> None:
-    run = imitating(DPO, 'algorithm.loss_unit="step"', "imitation.pairs_per_task=3", sources=BOTH)
+    run = imitating(
+        DPO,
+        'algorithm.loss_unit="step"',
+        "loss.purposes={ act = 1 }",
+        "imitation.pairs_per_task=3",
+        sources=BOTH,
+    )
 
+    assert run.loss.purposes == {}
     assert (run.algorithm.name, run.loss.kind, run.rollout.group_size) == ("dpo", "nll", 4)
     assert (run.algorithm.loss_unit, run.algorithm.tokens_per_episode) == ("fixed_token", 1)
     assert [source.where for source in run.imitation.sources] == [{}, {}]

@@ -10,7 +10,7 @@ What estimators share is exported here; each estimator is a module of its own, s
 from longhaul_core.advantages.credit import EpisodeCredit, Statistics
 from longhaul_core.advantages.returns import returns_to_go
 from longhaul_core.advantages.similarity import merge_similar
-from longhaul_core.advantages.weights import LossUnit, loss_weights
+from longhaul_core.advantages.weights import LossUnit, loss_weights, loss_weights_by_purpose
 from longhaul_core.advantages.whiten import Whiten, whitened
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Statistics",
     "Whiten",
     "loss_weights",
+    "loss_weights_by_purpose",
     "merge_similar",
     "returns_to_go",
     "whitened",

@@ -5,7 +5,7 @@ weights are fixed from the episodes alone: cutting an episode into rows, merging
 padding or micro-batching cannot change the gradient.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from longhaul_core.advantages.arguments import check_choice
@@ -90,3 +90,60 @@ def loss_weights(
         )
         for counts, episode_divisors in zip(num_action_tokens, divisors, strict=True)
     )
+
+
+def loss_weights_by_purpose(
+    num_action_tokens: Mapping[str, Sequence[Sequence[int]]],
+    *,
+    shares: Mapping[str, float],
+    loss_unit: LossUnit,
+) -> dict[str, tuple[tuple[float, ...], ...]]:
+    r"""Weight of each action token where each purpose of calls has a share and a denominator.
+
+    With w^p the `loss_weights` of the tokens of purpose p alone, s_p its share, and P the purposes
+    that have tokens in this optimizer step:
+
+        w^p * s_p / sum_{q in P} s_q
+
+    So the weights of all tokens add up to 1, and those of a purpose to its share among the purposes
+    that are there, however many tokens it has.
+
+    Args:
+        num_action_tokens: For each purpose, the trained tokens of each step of each episode of one
+            optimizer step, as `loss_weights` takes them.
+        shares: Of each of these purposes and maybe others; above 0.
+        loss_unit: Any but `fixed_token`, whose denominator is no purpose's own.
+
+    Returns:
+        For each purpose and episode, the weight of one token of each of its steps; 0 where the
+        purpose has none.
+
+    Raises:
+        ValueError: See `loss_weights`, for all purposes together; or a purpose has no share, or one
+            that is not above 0.
+    """
+    if loss_unit == "fixed_token":
+        raise ValueError("loss_unit = 'fixed_token' gives no purpose a denominator of its own")
+    for purpose in num_action_tokens:
+        share = shares.get(purpose)
+        if share is None or not share > 0:
+            raise ValueError(f"the share of purpose {purpose!r} must be above 0, got {share}")
+    there = {
+        purpose: counts
+        for purpose, counts in num_action_tokens.items()
+        if any(any(of_episode) for of_episode in counts)
+    }
+    if not there:
+        raise ValueError("loss weights need at least one action token, got none")
+    whole = sum(shares[purpose] for purpose in there)
+    found = {
+        purpose: tuple((0.0,) * len(of_episode) for of_episode in counts)
+        for purpose, counts in num_action_tokens.items()
+    }
+    for purpose, counts in there.items():
+        part = shares[purpose] / whole
+        found[purpose] = tuple(
+            tuple(part * weight for weight in of_episode)
+            for of_episode in loss_weights(counts, loss_unit=loss_unit)
+        )
+    return found

@@ -1,11 +1,11 @@
 """What the store holds of one training step, and what should follow from it."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import fsum
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from longhaul_core.audit.formulas import (
     Credit,
@@ -13,8 +13,8 @@ from longhaul_core.audit.formulas import (
     action_penalties,
     credit_of,
     penalised_rewards,
+    purpose_weights_of,
     value_weights_of,
-    weights_of,
 )
 from longhaul_core.audit.intent import Intent
 from longhaul_core.audit.tables import CallNumbers, CriticLossInput, LossInput, StepNumbers
@@ -384,7 +384,15 @@ class Evidence:
     @cached_property
     def value_weights(self) -> dict[str, list[float]]:
         """Weight of one value of each step, by episode, as it should be; see `weights`."""
-        return self._shared(value_weights_of)
+        return {
+            episode.numbers.episode_id: weights
+            for members in self._whole_parts
+            for episode, weights in zip(
+                members,
+                value_weights_of([e.num_action_tokens for e in members], self.intent.algorithm),
+                strict=True,
+            )
+        }
 
     def read_advantages(self, call: CallNumbers) -> tuple[float | None, float | None]:
         """Least and greatest advantage that the loss should read of a call's tokens."""
@@ -430,25 +438,47 @@ class Evidence:
         return 1e-6 + 1e-8 * largest
 
     @cached_property
-    def weights(self) -> dict[str, list[float]]:
-        """Weight of one token of each step, by episode, as it should be.
+    def weights(self) -> dict[str, list[dict[str, float]]]:
+        """Weight of one token of each step by its purpose, by episode, as it should be.
 
-        Optimizer steps with an episode whose steps are not all there are left out.
+        The purposes are those of `Intent.purposes`. Optimizer steps with an episode whose steps are
+        not all there are left out.
         """
-        return self._shared(weights_of)
-
-    def _shared(
-        self, share: Callable[[list[list[int]], Mapping[str, Any]], list[list[float]]]
-    ) -> dict[str, list[float]]:
-        found: dict[str, list[float]] = {}
-        for members in self.parts.values():
-            if all(episode.complete for episode in members):
-                counts = [episode.num_action_tokens for episode in members]
-                weights = share(counts, self.intent.algorithm)
-                found |= {
-                    e.numbers.episode_id: steps for e, steps in zip(members, weights, strict=True)
-                }
+        found: dict[str, list[dict[str, float]]] = {}
+        for members in self._whole_parts:
+            weights = purpose_weights_of(
+                {
+                    purpose: [self._tokens_counted_as(purpose, episode) for episode in members]
+                    for purpose in self.intent.purposes
+                },
+                self.intent.purpose_shares,
+                self.intent.algorithm,
+            )
+            for place, episode in enumerate(members):
+                found[episode.numbers.episode_id] = [
+                    {purpose: of_purpose[place][step] for purpose, of_purpose in weights.items()}
+                    for step in range(len(episode.steps))
+                ]
         return found
+
+    def _tokens_counted_as(self, purpose: str, episode: AuditedEpisode) -> list[int]:
+        return [
+            sum(
+                call.num_action_tokens or 0
+                for call in calls
+                if self.intent.counted_as(call.purpose) == purpose
+            )
+            for calls in episode.trained_calls
+        ]
+
+    @property
+    def _whole_parts(self) -> list[list[AuditedEpisode]]:
+        """The optimizer steps whose episodes have all their steps."""
+        return [
+            members
+            for members in self.parts.values()
+            if all(episode.complete for episode in members)
+        ]
 
     @cached_property
     def parts(self) -> dict[int, list[AuditedEpisode]]:

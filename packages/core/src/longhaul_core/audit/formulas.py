@@ -42,6 +42,7 @@ __all__ = [
     "credit_of",
     "gae",
     "penalised_rewards",
+    "purpose_weights_of",
     "returns_to_go",
     "value_weights_of",
     "weights_of",
@@ -194,6 +195,29 @@ def weights_of(num_action_tokens: Sequence[Sequence[int]], settings: Settings) -
                 raise KeyError(unit)
 
     return [[weight(count, counts) for count in counts] for counts in num_action_tokens]
+
+
+def purpose_weights_of(
+    num_action_tokens: Mapping[str, Sequence[Sequence[int]]],
+    shares: Mapping[str, float],
+    settings: Settings,
+) -> dict[str, list[list[float]]]:
+    """Weight of one token of each purpose in each step of the episodes of one optimizer step.
+
+    Args:
+        num_action_tokens: By purpose, as `weights_of` takes them.
+        shares: By purpose, `[loss.purposes]`; empty where all tokens are of one.
+        settings: `[algorithm]`.
+    """
+    found = {purpose: weights_of(counts, settings) for purpose, counts in num_action_tokens.items()}
+    there = [p for p, counts in num_action_tokens.items() if sum(map(sum, counts)) > 0]
+    if not shares or not there:
+        return found
+    whole = fsum(shares[purpose] for purpose in there)
+    return {
+        purpose: [[weight * shares[purpose] / whole for weight in steps] for steps in weights]
+        for purpose, weights in found.items()
+    }
 
 
 def mean_and_std(values: Sequence[float]) -> tuple[float, float]:

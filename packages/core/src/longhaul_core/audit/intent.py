@@ -21,6 +21,10 @@ PAIR_SETTINGS = ("beta", "min_gap", "pairs_per_task")
 """Of `[imitation]`: what credit follows from where pairs of episodes are compared."""
 
 
+ACT = "act"
+"""Purpose of the calls that choose actions."""
+
+
 class _Stored(dict[str, Any]):
     """Settings of a section; one that is missing is the store's error, not the audit's."""
 
@@ -51,6 +55,9 @@ class Intent:
     algorithm: Settings
     """The `[algorithm]` section as it is, and `PAIR_SETTINGS` where pairs are compared; a setting
     that it lacks is a `StoreError`."""
+    purpose_shares: Mapping[str, float]
+    """Of the loss, by the purpose of calls (`[loss.purposes]`); empty where all are counted as one,
+    as in runs that were stored before there were any."""
     critic_warmup: int
     """Training steps at the beginning in which the critic alone learns."""
     reads_every_row: bool
@@ -102,6 +109,15 @@ class Intent:
         if ":" in self.estimator:
             return f"not audited: own estimator {self.estimator}"
         return f"no definition of algorithm.name = {self.estimator!r} here"
+
+    @property
+    def purposes(self) -> tuple[str, ...]:
+        """Those that have a denominator of their own in the loss."""
+        return (*self.purpose_shares,) or (ACT,)
+
+    def counted_as(self, purpose: str) -> str:
+        """The one of `purposes` that a call's tokens are weighed with."""
+        return purpose if purpose in self.purpose_shares else ACT
 
     @property
     def smallest_group(self) -> int:
@@ -187,6 +203,7 @@ class Intent:
                 algorithm=_Stored(
                     config["algorithm"] | {name: config["imitation"][name] for name in of_pairs}
                 ),
+                purpose_shares=loss.get("purposes", {}),
                 critic_warmup=config["critic"]["warmup_training_steps"],
                 reads_every_row=loss["kl_coefficient"] > 0 or loss["entropy_coefficient"] > 0,
                 dynamic_sampling=config["sampling"]["dynamic"],

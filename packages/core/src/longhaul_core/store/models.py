@@ -430,7 +430,7 @@ class StepRow(Base):
     advantage: Mapped[float | None]
     """Both parts combined; a call's is its share of it. Where tokens have their own, their mean."""
     loss_weight: Mapped[float | None]
-    """Weight of each token of its trained calls."""
+    """Weight of each token of its trained calls; their mean, where purposes have shares."""
     trained: Mapped[bool]
     """The mask: whether the tokens of its trained calls were in the loss."""
     anchor_hash: Mapped[str] = mapped_column(Hash)

@@ -299,7 +299,8 @@ class EpisodeCredit:
     advantages: tuple[float, ...]
     """The parts combined; where tokens have their own, their mean."""
     loss_weights: tuple[float, ...]
-    """Weight of each action token of the step's trained calls in the loss."""
+    """Weight of each action token of the step's trained calls in the loss; their mean, where
+    purposes have shares."""
     calls: tuple[CallCredit, ...]
     """One entry per trained call, in the order of steps and calls."""
     trained: bool

@@ -205,7 +205,8 @@ class MemoryConfig(Section):
     only."""
     train_summaries: bool = False
     """Train the tokens of summaries too, with the advantage of the next step, whose prompt shows
-    them; with a critic, of their own step, or of each token; for `summary` only."""
+    them; with a critic, of their own step, or of each token. They weigh as those of actions do,
+    unless `loss.purposes` gives both a share; for `summary` only."""
 
     def remarks(self) -> Generator[Remark]:
         """Summaries are of one kind alone."""

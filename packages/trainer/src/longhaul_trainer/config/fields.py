@@ -19,12 +19,13 @@ FREE_TABLES = frozenset(
         "evolution.where",
         "algorithm.options",
         "loss.options",
+        "loss.purposes",
         "model.chat_template_kwargs",
         "verl",
     }
 )
 """Tables whose keys are somebody else's: of the environment, the user's own estimator or loss, the
-model's chat template, verl."""
+purposes of calls, the model's chat template, verl."""
 
 ENVIRON = "agent.environ"
 """A table of texts, whose keys are variables that the user names."""

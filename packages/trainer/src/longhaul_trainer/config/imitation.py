@@ -37,9 +37,9 @@ class ImitationConfig(PreferenceSettings, Section):
 
     A run with sources imitates: its training steps take tasks that were demonstrated, and play the
     stored episodes again by the run's own memory, prompt and action form. Of `[algorithm]` it reads
-    the loss unit; the other settings of reinforcement learning are left out, so one file may
-    describe both. With `loss = "dpo"` the loss unit is one that adds tokens up, whatever the file
-    has.
+    the loss unit, and of `[loss]` the shares of purposes; the other settings of reinforcement
+    learning are left out, so one file may describe both. With `loss = "dpo"` the loss unit is one
+    that adds tokens up, whatever the file has, and purposes have no shares.
     """
 
     sources: Annotated[tuple[ImitationSource, ...], Field(strict=False)] = ()
@@ -130,7 +130,7 @@ def as_imitation(given: object) -> object:
     if pairs:
         kept["algorithm"] |= _SUMS_OVER_TOKENS
         kept["imitation"] = imitation | {"sources": _of_all_outcomes(imitation["sources"])}
-    kept["loss"] = {"kind": "nll"}
+    kept["loss"] = {"kind": "nll"} | ({} if pairs else _shares_of_purposes(table.get("loss")))
     trainer = table.get("trainer")
     if isinstance(trainer, dict):
         limits = {"stage_limit_seconds"} & cast("dict[str, Any]", trainer).keys()
@@ -144,6 +144,11 @@ def as_imitation(given: object) -> object:
             "group_size": _most_of_a_task(imitation, pairs=pairs),
         }
     return kept
+
+
+def _shares_of_purposes(loss: object) -> dict[str, Any]:
+    found = cast("dict[str, Any]", loss) if isinstance(loss, dict) else {}
+    return {"purposes": found["purposes"]} if "purposes" in found else {}
 
 
 def _of_all_outcomes(sources: object) -> object:

@@ -19,9 +19,12 @@ from longhaul_trainer.losses.registry import LOSSES, defaults_of, fields_of_ever
 if TYPE_CHECKING:
     from longhaul_trainer.losses.ppo import PpoSettings
 
+ACT = "act"
+"""Purpose of the calls that choose actions."""
 OWN_ESTIMATORS = "an estimator of your own"
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
+Share = Annotated[float, Field(gt=0)]
 
 
 class TasksConfig(Section):
@@ -190,6 +193,12 @@ else:
 class LossConfig(_KindOfLoss):
     """The policy loss. What only some kinds read is left out for the others."""
 
+    purposes: Mapping[str, Share] = {}
+    """A share of the loss for each purpose of calls, as `{ act = 0.7, remember = 0.3 }`: its tokens
+    are weighed by `algorithm.loss_unit` among themselves, so that a long summary takes nothing from
+    a short action. Shares are relative to those of the purposes that an optimizer step has tokens
+    of. A purpose that is not named counts with `act`, which must be. Empty: all tokens are weighed
+    together."""
     options: Mapping[str, Option] = {}
     """Settings of a loss of your own, which gets them as `settings.options`."""
     importance_sampling: Literal["none", "token", "sequence"] = "none"
@@ -223,6 +232,11 @@ class LossConfig(_KindOfLoss):
                     f'loss.kind = "{self.kind}" needs loss.{name}, got none; leave the key out '
                     f"for {toml_value(default)}"
                 )
+        if self.purposes and ACT not in self.purposes:
+            yield (
+                f"loss.purposes names {', '.join(self.purposes)}, and not {ACT}, the purpose of "
+                f"the calls that choose actions; give {ACT} a share, or leave loss.purposes out"
+            )
 
     def remarks(self) -> Generator[Remark]:
         """A kind reads none of another's settings."""

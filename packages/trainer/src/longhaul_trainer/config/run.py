@@ -181,6 +181,12 @@ class RunConfig(Section):
                     "that, or leave it out"
                 )
         yield from self._penalty_that_is_never_whole()
+        if self.loss.purposes and self.algorithm.loss_unit == "fixed_token":
+            yield (
+                'algorithm.loss_unit = "fixed_token" divides the tokens of every purpose by '
+                "algorithm.tokens_per_episode, and loss.purposes gives each a denominator of its "
+                "own; take another unit, or leave loss.purposes out"
+            )
         if self.resources.num_workers % self.engine.tensor_parallel_size:
             yield (
                 f"engine.tensor_parallel_size = {self.engine.tensor_parallel_size} does not divide "
@@ -362,9 +368,31 @@ class RunConfig(Section):
                 f"rollout.max_prompt_tokens + rollout.max_reply_tokens = {longest_row} tokens"
             )
 
+    def _purposes_of_no_call(self) -> Generator[Remark]:
+        """Known where agent and memories are built in."""
+        memories = self._memories
+        if (
+            is_own(self.agent.kind)
+            or self.agent.is_program
+            or any(is_own(m.kind) for m in memories)
+        ):
+            return
+        of_calls = {
+            "act": True,
+            "plan": self.agent.kind == "plan_then_act",
+            "remember": any(m.kind == "summary" and m.train_summaries for m in memories),
+        }
+        trained = [purpose for purpose, is_trained in of_calls.items() if is_trained]
+        for purpose in sorted(self.loss.purposes.keys() - trained):
+            yield Remark(
+                f"loss.purposes.{purpose} is the share of no call: this run trains calls to "
+                f"{', '.join(trained)} alone"
+            )
+
     def remarks(self) -> Generator[Remark]:
         """Settings that say nothing to the modes and kinds that were chosen."""
         yield from self._rows_that_do_not_merge()
+        yield from self._purposes_of_no_call()
         warmup = self.optimizer.warmup_training_steps
         if warmup > self.num_training_steps:
             yield Remark(

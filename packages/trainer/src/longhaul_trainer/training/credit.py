@@ -17,14 +17,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longhaul_core.advantages import EpisodeCredit, LossUnit, loss_weights
+from longhaul_core.advantages import (
+    EpisodeCredit,
+    LossUnit,
+    loss_weights,
+    loss_weights_by_purpose,
+)
 from longhaul_core.advantages.estimators import Group
 from longhaul_core.advantages.penalties import Penalties, action_penalties
 from longhaul_core.advantages.preferences import Preferences, PreferenceSettings
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import CreditedBy
 from longhaul_trainer.config.estimator_settings import smallest_group
-from longhaul_trainer.config.learning import AlgorithmConfig
+from longhaul_trainer.config.learning import ACT, AlgorithmConfig
 from longhaul_trainer.training.estimate import estimate
 from longhaul_trainer.training.rewards import shaped_rewards
 from longhaul_trainer.training.spans import FloatArray
@@ -35,6 +40,9 @@ from longhaul_trainer.training.step_metadata import (
     PlacedCall,
     PlayedEpisode,
 )
+
+NO_SHARES: Mapping[str, float] = {}
+"""`loss.purposes` where all calls have one denominator."""
 
 
 class CriticValues(NamedTuple):
@@ -55,7 +63,10 @@ class SelectedEpisode:
     optimizer_step: int
     """0-based optimizer step of the training step that the episode is part of."""
     loss_weights: tuple[float, ...]
-    """For each step, the weight of each token of its trained calls."""
+    """For each step, the weight of each token of its trained calls, their mean where purposes have
+    shares."""
+    call_weights: tuple[float, ...]
+    """For each trained call, the weight of each of its tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +93,10 @@ class Selection:
     def weight_of(self, optimizer_step: int) -> float:
         """Weight in the loss of all tokens of one optimizer step."""
         return sum(
-            episode.loss_weights[call.span.step] * call.span.action_tokens
+            weight * call.span.action_tokens
             for episode in self.episodes
             if episode.optimizer_step == optimizer_step
-            for call in episode.played.calls
+            for weight, call in zip(episode.call_weights, episode.played.calls, strict=True)
         )
 
 
@@ -121,7 +132,7 @@ class TrainedEpisode:
     credit: EpisodeCredit
     """Of each step, whether or not a call of it is trained."""
     loss_weights: tuple[float, ...]
-    """For each step, the weight of each token of its trained calls."""
+    """See `SelectedEpisode`."""
     calls: tuple[TrainedCall, ...]
     """In the order that they were made."""
     step_values: tuple[float, ...] | None
@@ -145,6 +156,7 @@ def select_episodes(
     num_optimizer_steps: int,
     groups: Sequence[str],
     greedy: Mapping[str, PlayedEpisode] | None = None,
+    purposes: Mapping[str, float] = NO_SHARES,
 ) -> Selection:
     """The episodes that can be compared, their optimizer steps and the weights of their steps.
 
@@ -156,6 +168,8 @@ def select_episodes(
         groups: Names of the groups that the update took, those whose episodes all failed too.
         greedy: Group → its greedy episode, where groups are compared with one; None where they
             are not. A group without one is left out.
+        purposes: Share of the loss of each purpose of calls (`loss.purposes`); one that is not
+            named counts with `act`. Empty where all calls have one denominator.
     """
     by_group: dict[str, list[Episode]] = defaultdict(list)
     for episode in sorted(episodes):
@@ -169,21 +183,17 @@ def select_episodes(
     num_parts = min(num_optimizer_steps, len(groups))
     part = {name: place * num_parts // len(groups) for place, name in enumerate(groups)}
     part_of = {episode: part[name] for name, members in kept.items() for episode in members}
-    weights: dict[Episode, tuple[float, ...]] = {}
+    weights: dict[Episode, _Weights] = {}
     for members in _by_part(part_of):
-        shared = loss_weights(
-            [episodes[member].trained_tokens for member in members],
-            loss_unit=algorithm.loss_unit,
-            tokens_per_episode=algorithm.tokens_per_episode,
-        )
-        weights |= dict(zip(members, shared, strict=True))
+        weights |= _weights({name: episodes[name] for name in members}, algorithm, purposes)
     return Selection(
         episodes=tuple(
             SelectedEpisode(
                 name=episode,
                 played=episodes[episode],
                 optimizer_step=part_of[episode],
-                loss_weights=weights[episode],
+                loss_weights=weights[episode].steps,
+                call_weights=weights[episode].calls,
             )
             for episode in part_of
         ),
@@ -195,6 +205,70 @@ def select_episodes(
             for key in episodes[member].rows
         ),
         num_groups=len(groups),
+    )
+
+
+class _Weights(NamedTuple):
+    """Of the tokens of an episode in its optimizer step."""
+
+    steps: tuple[float, ...]
+    """For each step, of a token of its trained calls in the mean."""
+    calls: tuple[float, ...]
+    """For each trained call, of each of its tokens."""
+
+
+def _weights(
+    members: Mapping[Episode, PlayedEpisode],
+    algorithm: AlgorithmConfig,
+    purposes: Mapping[str, float],
+) -> dict[Episode, _Weights]:
+    """The weights of the episodes of one optimizer step."""
+    if not purposes:
+        shared = loss_weights(
+            [played.trained_tokens for played in members.values()],
+            loss_unit=algorithm.loss_unit,
+            tokens_per_episode=algorithm.tokens_per_episode,
+        )
+        return {
+            name: _Weights(steps, tuple(steps[call.span.step] for call in played.calls))
+            for (name, played), steps in zip(members.items(), shared, strict=True)
+        }
+    by_purpose = loss_weights_by_purpose(
+        {
+            purpose: [
+                played.tokens_of(
+                    call for call in played.calls if counted_as(call.span, purposes) == purpose
+                )
+                for played in members.values()
+            ]
+            for purpose in purposes
+        },
+        shares=purposes,
+        loss_unit=algorithm.loss_unit,
+    )
+    found: dict[Episode, _Weights] = {}
+    for place, (name, played) in enumerate(members.items()):
+        of_calls = tuple(
+            by_purpose[counted_as(call.span, purposes)][place][call.span.step]
+            for call in played.calls
+        )
+        found[name] = _Weights(_mean_by_step(played, of_calls), of_calls)
+    return found
+
+
+def counted_as(span: CallSpan, purposes: Mapping[str, float]) -> str:
+    """The purpose whose share of the loss a call's tokens have."""
+    return span.purpose if span.purpose in purposes else ACT
+
+
+def _mean_by_step(played: PlayedEpisode, of_calls: Sequence[float]) -> tuple[float, ...]:
+    """For each step, the mean over the tokens of its trained calls; 0 without one."""
+    sums = [0.0] * len(played.metadata.steps)
+    for weight, call in zip(of_calls, played.calls, strict=True):
+        sums[call.span.step] += weight * call.span.action_tokens
+    return tuple(
+        whole / count if count else 0.0
+        for whole, count in zip(sums, played.trained_tokens, strict=True)
     )
 
 
@@ -325,7 +399,7 @@ def _trained_calls(
     """
     read = [0] * len(episode.loss_weights)  # tokens of each step that earlier calls took
     calls: list[TrainedCall] = []
-    for row, span in episode.played.calls:
+    for (row, span), weight in zip(episode.played.calls, episode.call_weights, strict=True):
         step, own = span.step, slice(read[span.step], read[span.step] + span.action_tokens)
         read[step] = own.stop
         of_step = credit.advantages[
@@ -346,7 +420,7 @@ def _trained_calls(
                 span=span,
                 advantage=span.credit_share * advantage,
                 token_advantages=span.credit_share * advantages,
-                loss_weight=episode.loss_weights[step],
+                loss_weight=weight,
                 token_values=critic.tokens[step][own] if critic else nothing,
                 value_target=credit.value_targets[step]
                 if has_values and credit.value_targets

@@ -116,6 +116,7 @@ class Row:
                 policy_version=tokens.policy_version,
                 credit_share=call.credit_share,
                 credited_by=call.credited_by,
+                purpose=call.purpose,
                 split_reason=None if number else self.reason.value,
             )
             for number, ((step, place, call, tokens), start) in enumerate(

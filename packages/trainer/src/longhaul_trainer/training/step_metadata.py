@@ -107,6 +107,8 @@ class CallSpan:
     """What the advantage is multiplied by for these tokens."""
     credited_by: CreditedBy
     """Which step's advantage that is."""
+    purpose: str
+    """What the call was made for, by which `loss.purposes` shares out the loss."""
     split_reason: str | None
     """`SplitReason` value of the call that begins a row; None for those that continue it."""
 
@@ -203,8 +205,12 @@ class PlayedEpisode:
     @property
     def trained_tokens(self) -> tuple[int, ...]:
         """For each step, the tokens of all its trained calls together."""
+        return self.tokens_of(self.calls)
+
+    def tokens_of(self, calls: Iterable[PlacedCall]) -> tuple[int, ...]:
+        """For each step, the tokens of those of its trained calls that are among these."""
         counts = [0] * len(self.metadata.steps)
-        for call in self.calls:
+        for call in calls:
             counts[call.span.step] += call.span.action_tokens
         return tuple(counts)
 

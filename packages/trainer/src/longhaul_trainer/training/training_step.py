@@ -23,6 +23,7 @@ from longhaul_trainer.config.learning import AlgorithmConfig
 from longhaul_trainer.losses.kl import KlKind
 from longhaul_trainer.training.columns import responses, token_targets, token_weights
 from longhaul_trainer.training.credit import (
+    NO_SHARES,
     CriticValues,
     Selection,
     TrainedCall,
@@ -94,6 +95,7 @@ class TrainingStep:
         num_optimizer_steps: int,
         groups: Sequence[str],
         preferences: PreferenceSettings | None = None,
+        purposes: Mapping[str, float] = NO_SHARES,
     ) -> Self:
         """The training step whose update took `groups`.
 
@@ -104,6 +106,7 @@ class TrainingStep:
             num_optimizer_steps: See `select_episodes`.
             groups: Names of the groups, those whose episodes all failed too.
             preferences: Which episodes make pairs; None unless pairs are trained.
+            purposes: See `select_episodes`.
 
         Raises:
             ValueError: If an episode misses a row, or has a call in two.
@@ -118,6 +121,7 @@ class TrainingStep:
             num_optimizer_steps=num_optimizer_steps,
             groups=groups,
             greedy=compared_with,
+            purposes=purposes,
         )
         selected = {episode.name for episode in selection.episodes}
         return cls(

@@ -360,6 +360,7 @@ class LonghaulTrainer(PPOTrainer):
             num_optimizer_steps=self._run.optimizer.optimizer_steps_per_training_step,
             groups=[str(group) for group in self.replay_buffer.taken],
             preferences=self._run.imitation.preferences,
+            purposes=self._run.loss.purposes,
         )
         step = step.with_reported(self.replay_buffer.reported(step.episodes))
         refuse_hook_errors(step.played)

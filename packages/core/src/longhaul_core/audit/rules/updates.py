@@ -1,10 +1,12 @@
 """Rules about optimizer steps and schedules: weights, versions, horizons."""
 
+from collections.abc import Mapping, Sequence
 from math import fsum
 
 from longhaul_core.audit.evidence import Evidence, key_of
 from longhaul_core.audit.report import Tally
 from longhaul_core.audit.rules.base import Rule
+from longhaul_core.audit.tables import CallNumbers
 
 __all__ = ["RULES"]
 
@@ -16,7 +18,10 @@ HORIZON_REACHED = "horizon_reached"
 
 
 def check_loss_weights(evidence: Evidence, tally: Tally) -> None:
-    """Each token of a step weighs what `algorithm.loss_unit` gives it in its optimizer step."""
+    """Each token weighs what `algorithm.loss_unit` and `[loss.purposes]` give it.
+
+    In its optimizer step; a step has the mean over the tokens of its trained calls.
+    """
     for episode in evidence.meant:
         expected = evidence.weights.get(episode.numbers.episode_id)
         if expected is None:
@@ -25,18 +30,29 @@ def check_loss_weights(evidence: Evidence, tally: Tally) -> None:
         if not episode.numbers.trained:
             continue  # found by trained_episodes
         tally.checked(len(episode.steps))
-        for step, weight in zip(episode.steps, expected, strict=True):
+        for step, weights, calls in zip(
+            episode.steps, expected, episode.trained_calls, strict=True
+        ):
+            weight = _mean_weight(evidence, weights, calls)
             if step.loss_weight is None or abs(step.loss_weight - weight) > 1e-9 * weight:
                 tally.found(step.loss_weight, step.episode_id, step.step_index, expected=weight)
-        weight_of = {step.step_index: step.loss_weight for step in episode.steps}
-        for call in (call for calls in episode.trained_calls for call in calls):
-            tally.checked()
-            if call.loss_weight != weight_of[call.step_index]:
-                tally.found(
-                    call.loss_weight,
-                    *key_of(call),
-                    expected=f"{weight_of[call.step_index]}, as every token of its step",
-                )
+            for call in calls:
+                tally.checked()
+                of_purpose = weights[evidence.intent.counted_as(call.purpose)]
+                found = call.loss_weight
+                if found is None or abs(found - of_purpose) > 1e-9 * of_purpose:
+                    tally.found(found, *key_of(call), expected=of_purpose)
+
+
+def _mean_weight(
+    evidence: Evidence, weights: Mapping[str, float], calls: Sequence[CallNumbers]
+) -> float:
+    """Over the tokens of a step: each has the weight of its call's purpose."""
+    tokens = [(evidence.intent.counted_as(c.purpose), c.num_action_tokens or 0) for c in calls]
+    whole = sum(count for _, count in tokens)
+    if whole == 0:
+        return 0.0
+    return fsum(weights[purpose] * count for purpose, count in tokens) / whole
 
 
 def check_weight_sum(evidence: Evidence, tally: Tally) -> None:
@@ -176,7 +192,7 @@ def check_horizon(evidence: Evidence, tally: Tally) -> None:
 RULES = (
     Rule(
         name="loss_weights",
-        claim="each token weighs what the loss unit gives it",
+        claim="each token weighs what the loss unit and its purpose's share give it",
         check=check_loss_weights,
     ),
     Rule(

@@ -182,7 +182,7 @@ class StepDetail(Answer):
     advantage: float | None
     """Both parts combined; a call's is its share of it."""
     loss_weight: float | None
-    """Of each token of its trained calls."""
+    """Of each token of its trained calls; their mean, where purposes have shares."""
     trained: bool
     act_call_index: int | None
     """The call that chose the action; None where no model did."""
