@@ -22,6 +22,7 @@ class Model:
         self,
         prompt: Sequence[Message] | Shortenable,
         *,
+        purpose: str = "remember",
         trained: bool = True,
         credit_share: float = 1.0,
         credited_by: CreditedBy = CreditedBy.NEXT_STEP,

@@ -30,6 +30,7 @@ from longhaul_core.environment import (
 )
 from longhaul_core.errors import ConfigError
 from longhaul_core.memory import FullHistory, Memory, PromptTemplate, WindowMemory
+from longhaul_core.memory.base import MemoryContext
 from longhaul_core.memory.summary import SummaryMemory
 from longhaul_core.policy import Shortenable
 from longhaul_core.rollout import (
@@ -43,6 +44,7 @@ from longhaul_core.rollout import (
     ExpertActing,
     require_branchable,
     run_episode,
+    without_memory_calls,
 )
 from longhaul_core.rollout.expert import reply_for
 from longhaul_core.types import (
@@ -266,6 +268,38 @@ def test_a_memorys_stored_replies_are_given_to_it_and_no_model_is_asked() -> Non
     assert [c.reply for c in calls] == summaries[: len(calls)]
     assert calls
     assert not any(c.trained for c in calls)
+
+
+class Notes(FullHistory):
+    """Asks for a note of each exchange, which it forgets; a purpose of its own."""
+
+    async def write(
+        self, *, observation: Observation, reply: str, action: str, context: MemoryContext
+    ) -> None:
+        await super().write(observation=observation, reply=reply, action=action, context=context)
+        prompt = [Message(role="user", content=f"Note {action}.")]
+        await context.complete(prompt, purpose="note", credit_share=0.5)
+
+
+def test_a_memorys_calls_for_a_purpose_of_its_own_are_known_by_their_place() -> None:
+    def noting() -> Memory:
+        return Notes(template=PromptTemplate())
+
+    agent = make_agent(_Numbered("stored"), build_memory=noting, max_reply_tokens=64)
+    recorded = trajectory(played(agent=agent))
+    purposes = [[(c.purpose, c.credit_share) for c in step.calls] for step in recorded.steps]
+    assert purposes[:2] == [[("act", 1.0), ("note", 0.5)]] * 2
+    assert [step.num_acting_calls for step in recorded.steps] == [1] * len(recorded.steps)
+
+    without = without_memory_calls(recorded)
+    assert [step.calls for step in without.steps] == [step.calls[:1] for step in recorded.steps]
+
+    other = make_agent(_Numbered("new"), build_memory=noting, max_reply_tokens=64)
+    found = trajectory(continued(recorded, 2, agent=other))
+
+    replies = [[call.reply for call in step.calls] for step in found.steps]
+    assert replies[:2] == [[call.reply for call in step.calls] for step in recorded.steps[:2]]
+    assert replies[2] == ["new0", "new1"]
 
 
 def test_a_memory_that_asks_for_another_reply_is_refused_at_its_step() -> None:

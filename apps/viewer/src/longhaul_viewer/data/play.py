@@ -11,16 +11,15 @@ import json
 import threading
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 from longhaul_core.actions import ActionParser
 from longhaul_core.discovery import installed_environments
 from longhaul_core.environment import EnvironmentDescription
 from longhaul_core.errors import ConfigError, StoreError
-from longhaul_core.rollout import Branch, require_branchable
+from longhaul_core.rollout import Branch, require_branchable, without_memory_calls
 from longhaul_core.store.queries import get_episode, get_run, recorded_episode
-from longhaul_core.types import Split, Task, Trajectory
+from longhaul_core.types import Split, Task
 from longhaul_envs.extras import required
 from longhaul_envs.task_lists import stable_seed
 from longhaul_viewer.data import labels
@@ -134,7 +133,7 @@ def from_step(episode_id: str, step_index: int) -> tuple[Choice, Branch]:
         )
     chosen = choice(environment, options=_options_of(environment, config))
     branch = Branch(
-        episode_id=episode_id, recorded=_asked_by_nobody(recorded), step_index=step_index
+        episode_id=episode_id, recorded=without_memory_calls(recorded), step_index=step_index
     )
     require_branchable(branch, description=described(chosen), parser=ActionParser(format=FORMAT))
     return chosen, branch
@@ -145,15 +144,6 @@ def _options_of(environment: str, config: Mapping[str, Any]) -> Mapping[str, obj
         if entry.get("id") == environment:
             return cast("Mapping[str, object]", entry.get("options", {}))
     return {}
-
-
-def _asked_by_nobody(recorded: Trajectory) -> Trajectory:
-    """The episode without the replies that its memory asked for."""
-    steps = (
-        replace(step, calls=tuple(call for call in step.calls if call.purpose != "remember"))
-        for step in recorded.steps
-    )
-    return replace(recorded, steps=tuple(steps))
 
 
 def described(chosen: Choice) -> EnvironmentDescription:

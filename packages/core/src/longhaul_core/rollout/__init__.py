@@ -9,7 +9,12 @@ from longhaul_core.rollout.driver import EnvironmentDriver, driven
 from longhaul_core.rollout.expert import ExpertActing
 from longhaul_core.rollout.limits import EpisodeLimits
 from longhaul_core.rollout.loop import EpisodeOutcome, run_episode
-from longhaul_core.rollout.recorded import RecordedEnvironment, RecordedReplies, replies_of
+from longhaul_core.rollout.recorded import (
+    RecordedEnvironment,
+    RecordedReplies,
+    replies_of,
+    without_memory_calls,
+)
 from longhaul_core.rollout.responder import Responder
 from longhaul_core.rollout.runner import EpisodeResult, EpisodeRunner
 from longhaul_core.rollout.seeds import (
@@ -54,4 +59,5 @@ __all__ = [
     "run_episode",
     "step_seed",
     "take_up",
+    "without_memory_calls",
 ]

@@ -145,20 +145,20 @@ async def _act(
 
 def _record_calls(session: EpisodeSession, stored: Step) -> None:
     """Record the calls up to the action; those of the memory come as it asks for them."""
-    for call in stored.calls:
-        if call.purpose != "remember":
-            session.record(replace(call, sampled=None, trained=False))
+    for call in stored.calls[: stored.num_acting_calls]:
+        session.record(replace(call, sampled=None, trained=False))
 
 
 def _stored_replies(
     session: EpisodeSession, stored: Step, place: str
 ) -> tuple[Complete, deque[Call]]:
     """Answers a memory by the replies that one got at this step; and those that are left."""
-    left = deque(call for call in stored.calls if call.purpose == "remember")
+    left = deque(stored.calls[stored.num_acting_calls :])
 
     async def complete(
         prompt: Sequence[Message] | Shortenable,
         *,
+        purpose: str = "remember",
         trained: bool = True,
         credit_share: float = 1.0,
         credited_by: CreditedBy = CreditedBy.NEXT_STEP,

@@ -7,6 +7,7 @@ run would compose at each step, and their tokens those that its model would read
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from longhaul_core.actions import Parser
 from longhaul_core.environment import StepResult
@@ -14,7 +15,13 @@ from longhaul_core.policy import Completion, Prompt, Sampling
 from longhaul_core.rollout.expert import EXPERT, reply_for
 from longhaul_core.types import Call, Message, Observation, Step, Task, Trajectory
 
-__all__ = ["RecordedEnvironment", "RecordedReplies", "recorded_result", "replies_of"]
+__all__ = [
+    "RecordedEnvironment",
+    "RecordedReplies",
+    "recorded_result",
+    "replies_of",
+    "without_memory_calls",
+]
 
 
 class RecordedEnvironment:
@@ -99,6 +106,16 @@ def replies_of(recorded: Trajectory, parser: Parser, *, purposes: bool) -> list[
             elif purposes and not call.model:
                 found.append(call)
     return found
+
+
+def without_memory_calls(recorded: Trajectory) -> Trajectory:
+    """The episode without what its memory asked: another memory asks something else, or nothing."""
+    return replace(
+        recorded,
+        steps=tuple(
+            replace(step, calls=step.calls[: step.num_acting_calls]) for step in recorded.steps
+        ),
+    )
 
 
 def _written(step: Step, parser: Parser, *, messages: tuple[Message, ...]) -> Call:

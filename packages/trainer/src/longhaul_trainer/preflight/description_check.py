@@ -491,6 +491,7 @@ def _first_prompts(entry: MixedEnvironmentConfig) -> Generator[Sequence[Message]
     async def complete(
         prompt: Sequence[Message] | Shortenable,
         *,
+        purpose: str = "remember",
         trained: bool = True,
         credit_share: float = 1.0,
         credited_by: CreditedBy = CreditedBy.NEXT_STEP,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from longhaul_core.environment import EnvironmentDescription
 from longhaul_core.errors import ConfigError
-from longhaul_core.rollout import EpisodeSpec
+from longhaul_core.rollout import EpisodeSpec, without_memory_calls
 from longhaul_core.rollout.agent import Agent
 from longhaul_core.store.queries import GroupId
 from longhaul_core.types import FailedEpisode, Trajectory
@@ -178,7 +178,7 @@ class MemoryLab:
         ):
             self.integrity.add(each, episode_id=episode.episode_id)
         self._count(episode, OWN, own)
-        without = _without_memory_calls(episode.recorded)
+        without = without_memory_calls(episode.recorded)
         plans = self._config.agent.kind != "single_call"
         for name in self._memories:
             again = await self._again(episode, name, without, asks_more=plans)
@@ -250,13 +250,3 @@ def _told_apart(
     if len(found) < len(memories):
         raise ConfigError(f"--memory names one of {', '.join(found)} more than once")
     return found
-
-
-def _without_memory_calls(recorded: Trajectory) -> Trajectory:
-    """The episode without what its memory asked: another memory asks something else, or nothing."""
-    return replace(
-        recorded,
-        steps=tuple(
-            replace(step, calls=step.calls[: step.num_acting_calls]) for step in recorded.steps
-        ),
-    )
