@@ -216,7 +216,7 @@ async def serve_gateway(engine_address: str, *, is_local: bool) -> None:
             found: list[tuple[str, str]] = []
             for _ in range(int(line.split()[1])):
                 _, episode = opened(gateway, kinds[line.split()[0]])
-                found.append((episode.environ()["OPENAI_BASE_URL"], episode.door.key))
+                found.append((episode.environ()["OPENAI_BASE_URL"], episode.access.key))
                 ending.add(task := asyncio.create_task(end(episode)))
                 task.add_done_callback(ending.discard)
             say(json.dumps(found))

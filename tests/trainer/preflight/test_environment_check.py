@@ -25,16 +25,16 @@ class Mine(gymnasium.Env):
         if doors < 1:
             raise RuntimeError(f"doors must be at least 1, got {doors}")
 
-gymnasium.register("mine/EpisodeKeys-v0", entry_point=Mine)
+gymnasium.register("mine/Doors-v0", entry_point=Mine)
 """
 
 CHECK = """
 from longhaul_core.errors import ConfigError
 from longhaul_trainer.config import EnvironmentConfig
 from longhaul_trainer.preflight.environment_check import require_playable
-mine = dict(id="mine/EpisodeKeys-v0", import_modules=("doors_of_mine",))
+mine = dict(id="mine/Doors-v0", import_modules=("doors_of_mine",))
 require_playable(EnvironmentConfig(**mine))
-require_playable(EnvironmentConfig(id="doors_of_mine:mine/EpisodeKeys-v0"))
+require_playable(EnvironmentConfig(id="doors_of_mine:mine/Doors-v0"))
 try:
     require_playable(EnvironmentConfig(**mine, options={"doors": 0}))
 except ConfigError as error:

@@ -19,7 +19,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from minigrid.core.constants import IDX_TO_COLOR, IDX_TO_OBJECT, STATE_TO_IDX
-from minigrid.core.world_object import EpisodeAccess, WorldObj
+from minigrid.core.world_object import Door, WorldObj
 from minigrid.envs.babyai.core import roomgrid_level
 from minigrid.minigrid_env import MiniGridEnv
 
@@ -243,7 +243,7 @@ class World:
             sight = Sight(
                 name=self._name_of(item),
                 kind=item.type,
-                state=_door_state(item) if isinstance(item, EpisodeAccess) else "",
+                state=_door_state(item) if isinstance(item, Door) else "",
                 cell=cell,
                 ahead=u * ahead_u + v * ahead_v,
                 right=v * ahead_u - u * ahead_v,
@@ -403,7 +403,7 @@ class World:
         return [str(getattr(instruction, part, "")) for part in ("a_done", "b_done")]
 
 
-def _door_state(door: EpisodeAccess) -> str:
+def _door_state(door: Door) -> str:
     if door.is_open:
         return "open"
     return "locked" if door.is_locked else "closed"

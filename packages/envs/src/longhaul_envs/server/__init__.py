@@ -2,5 +2,5 @@
 
 From the outside in: `app` speaks HTTP, `table` keeps the sessions, `fleet` plays them in workers
 that it replaces, and `workers` says what a worker is: processes of this machine, or another back
-end. Other dialects are further doors to the same `table`. It needs `longhaul-envs[server]`.
+end. Other dialects reach the same `table` on ports of their own. It needs `longhaul-envs[server]`.
 """

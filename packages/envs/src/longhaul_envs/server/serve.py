@@ -17,7 +17,7 @@ from longhaul_core.errors import ConfigError, EnvironmentFailure
 from longhaul_core.open_files import raise_open_files
 from longhaul_core.serving import address_of, bound_socket
 from longhaul_envs.server.app import create_app
-from longhaul_envs.server.dialects.doors import doors_of, open_doors
+from longhaul_envs.server.dialects.listeners import listeners_of, open_listeners
 from longhaul_envs.server.metrics import Metrics
 from longhaul_envs.server.quick_steps import StepProtocol
 from longhaul_envs.server.served import EnvironmentToServe
@@ -75,7 +75,7 @@ async def serve(
     for one in served:
         metrics.watch(one.description.id, one.fleet)
     table = SessionTable(served, limits=settings.limits, observer=metrics)
-    doors = doors_of(table, settings.dialects)
+    listeners = listeners_of(table, settings.dialects)
     with bound_socket(settings.host, settings.port) as listener:
         config = uvicorn.Config(
             create_app(table, settings, metrics),
@@ -97,7 +97,7 @@ async def serve(
                 one.fleet.start()
             starting = asyncio.create_task(_all_started(table))
             tasks.append(starting)
-            async with open_doors(doors, header_seconds=settings.header_seconds):
+            async with open_listeners(listeners, header_seconds=settings.header_seconds):
                 await asyncio.wait({listening, starting}, return_when=asyncio.FIRST_COMPLETED)
                 if starting.done():
                     starting.result()

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from longhaul_core import serving
 from longhaul_core.errors import ConfigError
-from longhaul_envs.server.dialects.doors import DIALECTS
+from longhaul_envs.server.dialects.listeners import DIALECTS
 from longhaul_envs.server.table import TableLimits
 
 __all__ = ["TOKEN_VARIABLE", "ServerSettings"]
@@ -26,8 +26,8 @@ class ServerSettings(serving.ServerSettings):
     drain_seconds: float = 30.0
     """How long a server that is stopped waits for the sessions that are open, at least 0."""
     dialects: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Another system's protocol (`dialects.doors.DIALECTS`) to the first port of this machine where
-    it is spoken, on loopback and without a token."""
+    """Another system's protocol (`dialects.listeners.DIALECTS`) to the first port of this machine
+    where it is spoken, on loopback and without a token."""
 
     def __post_init__(self) -> None:
         problems = self.address_problems()

@@ -59,17 +59,17 @@ def create_agentgym_app(table: SessionTable, served: Served) -> Starlette:
             "serve it in its own protocol, openenv or ors, or with options by which it shows text"
         )
     form = DIALECTS[FORMS.get(served.description.id, "textcraft")]
-    doors = _Doors(table, served, form)
+    handlers = _Handlers(table, served, form)
     routes = [
-        Route("/", doors.greet),
-        Route("/create", _answering(doors.create), methods=["POST"]),
-        Route("/reset", _answering(doors.reset), methods=["POST"]),
-        Route("/step", _answering(doors.step), methods=["POST"]),
-        Route("/observation", _answering(doors.observation)),
-        Route("/close", _answering(doors.close), methods=["POST"]),
+        Route("/", handlers.greet),
+        Route("/create", _answering(handlers.create), methods=["POST"]),
+        Route("/reset", _answering(handlers.reset), methods=["POST"]),
+        Route("/step", _answering(handlers.step), methods=["POST"]),
+        Route("/observation", _answering(handlers.observation)),
+        Route("/close", _answering(handlers.close), methods=["POST"]),
     ]
     if form.words_path:
-        routes.append(Route(form.words_path, _answering(doors.words)))
+        routes.append(Route(form.words_path, _answering(handlers.words)))
     return Starlette(routes=routes, middleware=[Middleware(LoopbackOnly)])
 
 
@@ -77,7 +77,7 @@ class _Wrong(Refused):
     """The request does not fit."""
 
 
-class _Doors:
+class _Handlers:
     def __init__(self, table: SessionTable, served: Served, form: Dialect) -> None:
         self._table = table
         self._served = served

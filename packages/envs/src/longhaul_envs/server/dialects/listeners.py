@@ -17,7 +17,7 @@ from longhaul_core.serving import bound_socket
 from longhaul_envs.extras import required
 from longhaul_envs.server.table import SessionTable
 
-__all__ = ["DIALECTS", "EpisodeAccess", "doors_of", "open_doors"]
+__all__ = ["DIALECTS", "Listener", "listeners_of", "open_listeners"]
 
 DIALECTS: Mapping[str, tuple[str, str]] = {
     "agentgym": ("uvicorn", "server"),
@@ -32,7 +32,7 @@ _LAST_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True)
-class EpisodeAccess:
+class Listener:
     """A dialect on a port."""
 
     dialect: str
@@ -43,7 +43,7 @@ class EpisodeAccess:
     """ASGI."""
 
 
-def doors_of(table: SessionTable, ports: Mapping[str, int]) -> list[EpisodeAccess]:
+def listeners_of(table: SessionTable, ports: Mapping[str, int]) -> list[Listener]:
     """What is opened for a server's environments. Within the table's event loop.
 
     AgentGym and OpenEnv play one environment on a port, so each further one of the server takes the
@@ -54,10 +54,10 @@ def doors_of(table: SessionTable, ports: Mapping[str, int]) -> list[EpisodeAcces
         ports: The dialect to its first port.
 
     Raises:
-        ConfigError: The package of a dialect is not installed, two doors would have one port, or a
+        ConfigError: The package of a dialect is not installed, two would have one port, or a
             dialect of text would have to show pictures.
     """
-    doors: list[EpisodeAccess] = []
+    listeners: list[Listener] = []
     served = list(table.served.values())
     for dialect, first in ports.items():
         required(*DIALECTS[dialect])
@@ -65,27 +65,28 @@ def doors_of(table: SessionTable, ports: Mapping[str, int]) -> list[EpisodeAcces
             from longhaul_envs.server.dialects.ors import create_ors_app
 
             ids = tuple(one.description.id for one in served)
-            doors.append(EpisodeAccess(dialect, first, ids, create_ors_app(table, served)))
+            listeners.append(Listener(dialect, first, ids, create_ors_app(table, served)))
             continue
         if dialect == "openenv":
             from longhaul_envs.server.dialects.openenv import create_openenv_app as create
         else:
             from longhaul_envs.server.dialects.agentgym import create_agentgym_app as create
-        doors += [
-            EpisodeAccess(dialect, first + place, (one.description.id,), create(table, one))
+        listeners += [
+            Listener(dialect, first + place, (one.description.id,), create(table, one))
             for place, one in enumerate(served)
         ]
-    taken = Counter(door.port for door in doors)
-    for door in doors:
-        environments = ", ".join(door.environment_ids)
-        if taken[door.port] > 1 or door.port > _LAST_PORT:
+    taken = Counter(listener.port for listener in listeners)
+    for listener in listeners:
+        environments = ", ".join(listener.environment_ids)
+        if taken[listener.port] > 1 or listener.port > _LAST_PORT:
             raise ConfigError(
-                f"{door.dialect} would play {environments} on port {door.port}, which "
-                f"{'is taken by another' if taken[door.port] > 1 else 'there is not'}; agentgym "
-                f"and openenv take {len(served)} ports each, one for each environment, from that "
+                f"{listener.dialect} would play {environments} on port {listener.port}, which "
+                f"{'is taken by another' if taken[listener.port] > 1 else 'there is not'}; "
+                "agentgym and openenv take "
+                f"{len(served)} ports each, one for each environment, from that "
                 "of --dialect on"
             )
-    return doors
+    return listeners
 
 
 class _Protocol(HeadersInTime, HttpToolsProtocol):
@@ -93,22 +94,24 @@ class _Protocol(HeadersInTime, HttpToolsProtocol):
 
 
 @asynccontextmanager
-async def open_doors(doors: list[EpisodeAccess], *, header_seconds: float) -> AsyncGenerator[None]:
-    """Listen on every door's port, on loopback alone, while the block runs.
+async def open_listeners(
+    listeners: list[Listener], *, header_seconds: float
+) -> AsyncGenerator[None]:
+    """Listen on every one's port, on loopback alone, while the block runs.
 
     Args:
-        doors: At most one for each port.
+        listeners: At most one for each port.
         header_seconds: See `ServerSettings`.
     """
     with contextlib.ExitStack() as sockets:
-        listeners = [
-            sockets.enter_context(contextlib.closing(bound_socket("127.0.0.1", door.port)))
-            for door in doors
+        bound = [
+            sockets.enter_context(contextlib.closing(bound_socket("127.0.0.1", listener.port)))
+            for listener in listeners
         ]
         servers = [
             _Server(
                 uvicorn.Config(
-                    door.app,
+                    listener.app,
                     http=_Protocol.within(header_seconds),
                     log_level="warning",
                     access_log=False,
@@ -116,11 +119,11 @@ async def open_doors(doors: list[EpisodeAccess], *, header_seconds: float) -> As
                     timeout_graceful_shutdown=5,
                 )
             )
-            for door in doors
+            for listener in listeners
         ]
         serving = [
-            asyncio.create_task(server.serve(sockets=[listener]))
-            for server, listener in zip(servers, listeners, strict=True)
+            asyncio.create_task(server.serve(sockets=[socket]))
+            for server, socket in zip(servers, bound, strict=True)
         ]
         try:
             yield
@@ -131,7 +134,7 @@ async def open_doors(doors: list[EpisodeAccess], *, header_seconds: float) -> As
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the server whose door it is."""
+    """Leaves signals to the server whose listener it is."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
