@@ -4,6 +4,7 @@ A plugin of pytest. The last lines of its report say what to install for which t
 """
 
 import os
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -19,6 +20,7 @@ Found = TypeVar("Found")
 REMEDIES: Mapping[str, str] = {
     "no Chromium found": "sudo apt-get install chromium",
     "no `java`": "sudo apt-get install default-jre-headless",
+    "no `node`": "sudo apt-get install nodejs",
     "Debian's package wordnet-base": "sudo apt-get install wordnet-base",
     "longhaul-envs[alfworld]": "sudo apt-get install build-essential; uv sync --group textgames",
     "longhaul-envs[textworld]": "sudo apt-get install build-essential; uv sync --group textgames",
@@ -50,6 +52,19 @@ def installed_java() -> str:
     from longhaul_envs.scienceworld.java import java_program
 
     return required(java_program)
+
+
+@pytest.fixture(scope="session")
+def installed_node() -> str:
+    """The path of `node`, which only tests need: unit tests of the viewer's scripts."""
+
+    def node_program() -> str:
+        found = shutil.which("node")
+        if found is None:
+            raise MachineError("no `node` is on the path")
+        return found
+
+    return required(node_program)
 
 
 @pytest.fixture(scope="session")

@@ -199,20 +199,6 @@ def test_an_episode_that_comes_later_leaves_what_is_chosen(page: Page, workshop:
     expect(page.locator(".panel h3").first).to_have_text("Episode 2, step 1")
     expect_address(page, "at=1.1")
 
-    page.locator(".node:not(.goal)").first.click()
-    state = page.locator(".panel .state")
-    said = state.inner_text()
-    expect_address(page, "state=1")
-    made = make_trajectory(sample_index=0)  # whose states are numbered first
-    halls = (
-        replace(step, observation=replace(step.observation, anchor_state=f"hall {step.index}"))
-        for step in made.steps
-    )
-    write(workshop.url, make_record(replace(made, steps=tuple(halls)), run_id="growing"))
-    expect(rows).to_have_count(3)
-    expect(state).to_have_text(said, use_inner_text=True)
-    expect_address(page, "state=4")
-
 
 @slow
 def test_keys_go_from_group_to_group_and_are_listed(

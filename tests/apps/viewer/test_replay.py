@@ -6,21 +6,18 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from playwright.sync_api import Browser, Dialog, Page, Route, ViewportSize, WebSocketRoute, expect
-from sqlalchemy.orm import Session
 
 from apps.browser import patient_page, write
 from apps.conftest import HOSTILE, ProgramStore, SampleStore, write_program_store
 from apps.long_episode import EPISODE_ID, PROMPT_TOKENS, SCRIPTS, write_long_store
 from apps.viewer.conftest import Workshop
 from longhaul_core.store import StoreWriter, TokenPieces, maintenance, open_store
-from longhaul_core.store.queries import search_steps
 from longhaul_core.store.retention import Retention
-from longhaul_core.store.search_terms import query_phrases
-from longhaul_core.types import Continuation, Message, Observation, Role, ToolCall
+from longhaul_core.types import Continuation, Message, ToolCall
 from longhaul_viewer import links
 from steps import with_call
 from store_samples import (
@@ -163,121 +160,11 @@ def test_words_that_are_looked_for_are_lit_and_stand_in_the_address(
     expect_step(page, 31)
 
 
-SAID = (
-    "the Café is closed, and the sign-in page moved",
-    "cafe\u0301s and categories",
-    "the cat sat on cabinet_3; a half is ½",
-    "sign the page in Straße",
-    "你在厨房里，看到一张地图。",
-    "カードを読む ｶﾞ",
-    "คุณอยู่ในห้องครัว",
-    "부엌에서 지도를 찾았다",
-    "आप रसोई में हैं",
-    "Ты на кухне, Türgriff",
-)
-LOOKED_FOR = {
-    "cafe": {"Café"},
-    "CAFÉ closed": {"Café", "closed"},
-    "cafes": {"cafe\u0301s"},
-    "cat": {"cat"},
-    "sign-in": {"sign-in"},
-    '"sign in"': {"sign-in"},
-    "sign in": {"sign", "in"},
-    "cabinet": {"cabinet"},
-    "½": {"½"},
-    "Page.": {"page"},
-    "straße": {"Straße"},
-    "地图": {"地图"},
-    "厨房 地图": {"厨房", "地图"},
-    "图地": set[str](),
-    "カード": {"カード"},
-    "ガ": {"ｶﾞ"},
-    "ห้องครัว": {"ห้องครัว"},
-    "지도": {"지도"},
-    "रसोई": {"रसोई"},
-    "КУХНЕ turgriff": {"кухне", "Türgriff"},
-    "ca": set[str](),
-    "tegor": set[str](),
-    "door": {"door"},
-    '"red door"': {"red door"},
-    "lantern": {"lantern"},
-    "hush": {"hush"},
-    "arguments look": {"look"},
-    '"red the"': set[str](),
-    "«»": set[str](),
-}
-"""What a person types, and what of it is lit at the steps that have it."""
-
-
-def write_sayings(url: str) -> tuple[str, dict[str, list[int]]]:
-    """An episode of steps that say all that, and the steps that the text index finds by them."""
-    made = make_trajectory(rewards=(0.0,) * (len(SAID) + 1))
-    *spoken, last = (
-        replace(with_call(step, reply="r", messages=()), observation=Observation(text=said))
-        for step, said in zip(made.steps, (*SAID, "behind the red"), strict=True)
-    )
-    look = ToolCall(id="a", name="look", arguments='{"at": "lantern"}')
-    thought = Message(role="assistant", content="", reasoning="hush", tool_calls=(look,))
-    last = with_call(last, reply="the red door", messages=(thought,))
-    record = make_record(replace(made, steps=(*spoken, last)), run_id="sayings")
-    with StoreWriter(url) as writer:
-        writer.write([run_started("sayings"), record])
-    engine = open_store(url)
-    maintenance.index_text(engine)
-    with Session(engine) as session:
-        hits = {
-            words: sorted(
-                hit.step_index
-                for hit in search_steps(session, words=words, run_id=record.run_id).rows
-            )
-            for words in LOOKED_FOR
-        }
-    engine.dispose()
-    return record.episode_id, hits
-
-
-@dataclass(frozen=True, kw_only=True)
-class OddEpisodes:
-    """One of sayings, and some of which something was removed."""
-
-    sayings: str
-    hits: dict[str, list[int]]
-    """By words that are looked for, the steps of the sayings that the text index finds."""
-    removed: list[str]
-
-
 @pytest.fixture(scope="module")
-def odd(workshop: Workshop) -> OddEpisodes:
+def removed(workshop: Workshop) -> list[str]:
+    """See `write_what_was_removed`."""
     with ThreadPoolExecutor(1) as writer:
-        sayings, hits = writer.submit(write_sayings, workshop.url).result()
-        removed = writer.submit(write_what_was_removed, workshop.url).result()
-    return OddEpisodes(sayings=sayings, hits=hits, removed=removed)
-
-
-def test_the_replay_finds_what_the_text_index_finds(
-    page: Page, workshop: Workshop, odd: OddEpisodes
-) -> None:
-    episode_id, hits = odd.sayings, odd.hits
-    assert {words for words, steps in hits.items() if not steps} == {
-        words for words, lit in LOOKED_FOR.items() if not lit
-    }
-    address = links.address(links.REPLAY, episode=episode_id, search="turgriff", transcript=1)
-    page.goto(f"{workshop.viewer}/{address}")
-    expect_step(page, len(SAID) - 1, episode_id=episode_id)
-    drawn = page.locator(".replay").element_handle()
-    for words, lit in LOOKED_FOR.items():
-        page.get_by_role("searchbox").fill(words)
-        page.wait_for_function(
-            f"""([drawn, steps, lit]) => JSON.stringify([steps, lit]) === JSON.stringify([
-                [...drawn.querySelectorAll(".tick")].flatMap(
-                    (tick, step) => (tick.matches(".match") ? [step] : [])),
-                [...new Set(({LIT})().map(([text]) => text))].sort(),
-            ])""",
-            arg=[drawn, hits[words], sorted(lit)],
-        )
-        many = f"{len(hits[words])} step" + "s" * (len(hits[words]) != 1)
-        none = "nowhere" if query_phrases(words) else ""
-        expect(page.locator(".hits")).to_have_text(many if hits[words] else none)
+        return writer.submit(write_what_was_removed, workshop.url).result()
 
 
 def test_a_search_that_was_left_changes_nothing(page: Page, long_chat: str) -> None:
@@ -304,75 +191,47 @@ def test_a_search_that_was_left_changes_nothing(page: Page, long_chat: str) -> N
     page.unroute("**/transcript")
 
 
-def write_older_run(url: str) -> tuple[str, str]:
-    """A trained episode whose tokens have no entropy, and one that was in no update."""
-    trained, validated = (
-        make_record(make_trajectory(), run_id="older", phase=phase)
-        for phase in ("train", "validation")
-    )
+def write_older_run(url: str) -> str:
+    """A trained episode whose tokens have no entropy."""
+    trained = make_record(make_trajectory(), run_id="older")
     pieces = TokenPieces(run_id="older", pieces={n: f" word{n}".encode() for n in range(10)})
     with StoreWriter(url) as writer:
-        writer.write([run_started("older"), trained, validated, pieces])
+        writer.write([run_started("older"), trained, pieces])
         writer.write([*make_decisions([trained]), make_credit(trained)])
     with closing(sqlite3.connect(url)) as connection, connection:
         connection.execute(
             "UPDATE call_tokens SET policy_entropies = NULL WHERE episode_id = ?",
             [trained.episode_id],
         )
-    return trained.episode_id, validated.episode_id
+    return trained.episode_id
 
 
-def test_tokens_are_coloured_by_entropy_which_is_said_in_nats(page: Page, long_chat: str) -> None:
-    open_replay(page, long_chat, EPISODE_ID, step=2, colour="entropy")
-    reply = page.locator(".tokens:not(.tall)")
-    expect(page.locator(".legend")).to_contain_text("before the update, in nats")
-    expect(page.locator(".legend .t")).to_have_count(6)
-    spans = reply.locator(".t").evaluate_all(
-        "spans => spans.map(span => [span.token, span.size, span.classList[1]])"
-    )
-    assert len(spans) > 20
-    assert any(size > 1 for _, size, _ in spans)  # a character of several tokens
-    for token, size, colour in spans:
-        most = (token + size - 1) / 4  # see `make_entropies`; the highest colours a span
-        assert colour == f"e{sum(most >= limit for limit in (0.05, 0.2, 0.7, 1.4, 2.8))}"
-    strengths = {
-        page.locator(f".legend .e{level}").evaluate(
-            "each => getComputedStyle(each).backgroundColor"
-        )
-        for level in range(6)
-    }
-    assert len(strengths) == 6
-
-    last = spans[-1][0]
-    reply.locator(".t").last.hover()
-    expect(page.locator(".inspector").first).to_contain_text(f"entropy{last / 4:.3f} nats")
-    page.mouse.move(0, 0)
-    page.keyboard.press("]")
-    expect(page.locator(".inspector").first).to_contain_text("entropy0.000 nats")
-
-
-def test_a_finger_on_a_token_shows_its_entropy(phone: Page, long_chat: str) -> None:
+def test_a_finger_on_a_token_shows_its_entropy_and_each_level_has_a_colour(
+    phone: Page, long_chat: str
+) -> None:
     open_replay(phone, long_chat, EPISODE_ID, step=3, colour="entropy")
-    phone.locator(".tokens:not(.tall) .t").nth(5).tap()
+    token = phone.locator(".tokens:not(.tall) .t").nth(5)
+    expect(token).to_have_class(re.compile(r"\be3\b"))
+    token.tap()
     expect(phone.locator(".inspector").first).to_contain_text("entropy1.250 nats")
+    expect(phone.locator(".legend .t")).to_have_count(6)
+    colours = phone.locator(".legend .t").evaluate_all(
+        "each => each.map(one => getComputedStyle(one).backgroundColor)"
+    )
+    assert len(set(colours)) == 6
 
 
 def test_where_no_entropy_is_stored_the_page_says_why(page: Page, workshop: Workshop) -> None:
     with ThreadPoolExecutor(1) as writer:
-        trained, validated = writer.submit(write_older_run, workshop.url).result()
-    for episode_id, why in {
-        trained: "trained by an older version, which did not keep it",
-        validated: "this one has been in none",
-    }.items():
-        open_replay(page, workshop.viewer, episode_id, colour="entropy")
-        expect(page.locator(".step")).to_contain_text("No entropy is stored for this reply: ")
-        expect(page.locator(".step")).to_contain_text(why)
-        expect(page.locator(".legend")).to_have_count(0)
-        page.keyboard.press("]")
-        expect(page.locator(".inspector").first).to_contain_text("logprob")
-        expect(page.locator(".inspector").first).not_to_contain_text("entropy")
-        page.locator(".choice button", has_text="probability").click()
-        expect(page.locator(".legend")).to_be_visible()
+        episode_id = writer.submit(write_older_run, workshop.url).result()
+    open_replay(page, workshop.viewer, episode_id, colour="entropy")
+    expect(page.locator(".step")).to_contain_text("No entropy is stored for this reply: ")
+    expect(page.locator(".legend")).to_have_count(0)
+    page.keyboard.press("]")
+    expect(page.locator(".inspector").first).to_contain_text("logprob")
+    expect(page.locator(".inspector").first).not_to_contain_text("entropy")
+    page.locator(".choice button", has_text="probability").click()
+    expect(page.locator(".legend")).to_be_visible()
 
 
 def test_groups_are_gone_through_by_key(page: Page, viewer: str, sample: SampleStore) -> None:
@@ -462,16 +321,6 @@ def test_a_link_opens_on_what_was_looked_at_in_another_browser(
     expect(pressed.filter(has_text="raw")).to_have_count(1)
     other.goto(f"{address}&step=99999&call=7")
     expect_step(other, 0, episode_id=program.episode_id)
-
-
-def test_an_old_address_shows_what_it_showed(
-    page: Page, programs: str, program: ProgramStore
-) -> None:
-    old = {"step": 0, "call": 1, "colours": "drift", "prompt": "tokens"}
-    open_replay(page, programs, program.episode_id, **old)
-    pressed = page.locator('.choice button[aria-pressed="true"]')
-    expect(pressed.filter(has_text="learner")).to_have_count(1)
-    expect(pressed.filter(has_text="tokens")).to_have_count(1)
 
 
 def test_back_goes_through_the_episodes_that_were_looked_at(page: Page, long_chat: str) -> None:
@@ -607,9 +456,9 @@ def write_what_was_removed(url: str) -> list[str]:
 
 
 def test_a_reply_without_text_says_why_and_draws_no_empty_box(
-    page: Page, workshop: Workshop, odd: OddEpisodes
+    page: Page, workshop: Workshop, removed: list[str]
 ) -> None:
-    viewer, (pruned, removed) = workshop.viewer, odd.removed
+    viewer, (pruned, numbers_alone) = workshop.viewer, removed
     reply, said = page.locator(".step .text.reply"), page.locator(".transcript .wrote")
     open_replay(page, viewer, pruned, step=0, transcript=1)
     expect(page.locator(".step")).to_contain_text("Its tokens and logprobs were pruned.")
@@ -620,25 +469,15 @@ def test_a_reply_without_text_says_why_and_draws_no_empty_box(
     expect(page.locator(".step .asks").first).to_contain_text("look")
     expect(reply).to_have_count(0)
     expect(said.last).to_be_hidden()
-    open_replay(page, viewer, removed, step=0, transcript=1)
+    open_replay(page, viewer, numbers_alone, step=0, transcript=1)
     expect(page.locator(".step section").nth(1)).to_contain_text("Removed by the run's retention")
     expect(said.first).to_have_text("(removed by the run's retention)")
-    page.goto(f"{viewer}/{links.address(links.COMPARE, left=pruned, right=removed)}")
+    page.goto(f"{viewer}/{links.address(links.COMPARE, left=pruned, right=numbers_alone)}")
     wrote = page.locator(".pair .wrote")
     expect(wrote).to_have_text(["(no text)", "(removed by the run's retention)"])
 
 
-@pytest.mark.parametrize(
-    ("at", "role", "cure"),
-    [
-        (0, "system", "put clocks, counters and states into the newest message"),
-        (2, "assistant", "have the client send replies back as they came"),
-        (1, "user", "have the client send the whole history"),
-    ],
-)
-def test_a_conversation_that_begins_anew_names_its_cure(
-    page: Page, workshop: Workshop, at: int, role: Role, cure: str
-) -> None:
+def test_a_conversation_that_begins_anew_names_its_cure(page: Page, workshop: Workshop) -> None:
     talk = [
         Message(role="system", content="It is 10:00."),
         Message(role="user", content="Where?"),
@@ -646,7 +485,7 @@ def test_a_conversation_that_begins_anew_names_its_cure(
         Message(role="user", content="Go on."),
     ]
     again = list(talk)
-    again[at] = Message(role=role, content="Another text.")
+    again[2] = Message(role="assistant", content="Another text.")
     made = make_trajectory(rewards=(0.0, 0.0))
     first, second = (
         replace(
@@ -660,13 +499,13 @@ def test_a_conversation_that_begins_anew_names_its_cure(
             strict=True,
         )
     )
-    record = make_record(replace(made, steps=(first, second)), run_id=f"anew-{role}")
+    record = make_record(replace(made, steps=(first, second)), run_id="anew")
     write(workshop.url, run_started(record.run_id), record)
 
     open_replay(page, workshop.viewer, record.episode_id, step=1)
 
     row = page.get_by_role("row").filter(has_text="Cure")
-    expect(row).to_contain_text(cure)
+    expect(row).to_contain_text("have the client send replies back as they came")
     open_replay(page, workshop.viewer, record.episode_id, step=0)
     begins = page.get_by_role("row").filter(has_text="Conversation")
     expect(begins).to_contain_text("begins here")
@@ -674,16 +513,16 @@ def test_a_conversation_that_begins_anew_names_its_cure(
 
 
 def test_a_continuation_leads_to_the_step_that_it_continues(
-    page: Page, workshop: Workshop, odd: OddEpisodes
+    page: Page, workshop: Workshop, removed: list[str]
 ) -> None:
     given = make_record(make_trajectory(), run_id="branches", phase="branch", branched_action="up")
-    continued = replace(given, branched_from=odd.sayings)
+    continued = replace(given, branched_from=removed[0])
     write(workshop.url, run_started("branches"), continued)
     open_replay(page, workshop.viewer, continued.episode_id)
     link = page.get_by_role("link", name="another episode from step 1 on")
     expect(link).to_have_attribute("title", re.compile("replayed, and up was given"))
     link.click()
-    expect_step(page, 1, episode_id=odd.sayings)
+    expect_step(page, 1, episode_id=removed[0])
 
 
 def test_a_failed_episode_says_why_and_an_unknown_one_what_to_do(
@@ -744,18 +583,10 @@ def test_an_answer_that_does_not_come_ends_no_following(page: Page, workshop: Wo
 def test_a_step_is_copied_as_messages_that_were_read(page: Page, long_chat: str) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     open_replay(page, long_chat, EPISODE_ID, step=1)
-    for name in ("messages", "curl", "test"):
-        page.locator(".facts").get_by_role("button", name=name).click()
-        expect(page.locator(".facts").get_by_role("button", name="copied").first).to_be_visible()
-        copied = page.evaluate("navigator.clipboard.readText()")
-        if name == "messages":
-            roles = [message["role"] for message in json.loads(copied)]
-            assert roles == ["system", "user", "assistant", "user"]
-        elif name == "curl":
-            assert copied.startswith('curl "$OPENAI_BASE_URL/chat/completions"')
-        else:
-            compile(copied, "copied.py", "exec")
-            assert "def test_step_1_is_valid" in copied
+    page.locator(".facts").get_by_role("button", name="messages").click()
+    expect(page.locator(".facts").get_by_role("button", name="copied")).to_be_visible()
+    copied = json.loads(page.evaluate("navigator.clipboard.readText()"))
+    assert [message["role"] for message in copied] == ["system", "user", "assistant", "user"]
 
 
 def test_a_phone_shows_all_of_it(phone: Page, long_chat: str) -> None:

@@ -6,7 +6,7 @@ from zipfile import ZipFile
 
 import longhaul_viewer
 
-ASSETS = {".js", ".css"}
+ASSETS = {".js", ".mjs", ".css"}
 
 
 def test_the_wheel_holds_every_script_and_style_sheet(tmp_path: Path) -> None:

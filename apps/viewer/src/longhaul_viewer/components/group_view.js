@@ -3,8 +3,9 @@
    All text of environments and models goes in as text. What is chosen stands in the address, and is
    put there without a new entry of the history. */
 
-const EPISODE_COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8f7fe0", "#8c8c00"];
-const DASHES = ["", "7 3", "2 3"];
+import { alike, chosenAgain, colourOf, dashOf, many, middleOf, number, pathOf } from "./group_shapes.mjs";
+import { h, observed, read, wrote } from "./observed.mjs";
+
 const SVG = "http://www.w3.org/2000/svg";
 const COLUMN = 32, ROW = 28, MARGIN = 30;
 const NARROWEST = 12, WIDEST = 64;
@@ -39,24 +40,6 @@ function drawing(tag, attributes = {}, ...children) {
   }
   made.append(...children);
   return made;
-}
-
-function number(value, signed = false) {
-  if (value === null || value === undefined) return "–";
-  const shown = Number(value.toPrecision(3));
-  return (signed && shown > 0 ? "+" : "") + String(shown).replace("-", "−");
-}
-
-function many(count, word) {
-  return `${count} ${word}${count === 1 ? "" : "s"}`;
-}
-
-function colourOf(place) {
-  return EPISODE_COLOURS[place % EPISODE_COLOURS.length];
-}
-
-function dashOf(place) {
-  return DASHES[Math.floor(place / EPISODE_COLOURS.length) % DASHES.length];
 }
 
 class Group {
@@ -98,23 +81,9 @@ class Group {
     }
   }
 
-  /* What was chosen before the data changed. An episode that has come since may have moved every row,
-     and given every state another number. */
+  /* What was chosen before the data changed. */
   goOnFrom(chosen) {
-    const now = (node) => this.data.nodes.find((each) =>
-      each.anchor === node.anchor && (each.number === 0) === (node.number === 0));  // the goal has none
-    this.chosen = null;
-    if (chosen?.kind === "step") {
-      const episode = this.byId.get(chosen.episode.id)?.episode;
-      const step = episode?.steps.find((each) => each.index === chosen.step.index);
-      if (step) this.chosen = { kind: "step", episode, step };
-    } else if (chosen?.kind === "edge") {
-      const [source, target] = chosen.ends.map((end) => now(end)?.number);
-      const edge = this.data.edges.find((each) => each.source === source && each.target === target);
-      if (edge) this.chosen = this.edgeChoice(edge);
-    } else if (chosen && now(chosen.node)) {
-      this.chosen = { kind: "state", node: now(chosen.node) };
-    }
+    this.chosen = chosenAgain(chosen, this.data);
     if (window.location.pathname === this.pathname) this.writeAddress();
   }
 
@@ -442,29 +411,14 @@ class Group {
     return group;
   }
 
-  /* Towards the goal an edge leaves to the right; back, or aside, it goes in a bow. */
   path(edge, shift) {
-    const from = this.nodes.get(edge.source), to = this.nodes.get(edge.target);
-    const [x1, y1, x2, y2] = [this.x(from), this.y(from) + shift, this.x(to), this.y(to) + shift];
-    if (from === to) {
-      const size = 15 + Math.abs(shift);
-      return `M${x1 - 4} ${y1 - 6} C${x1 - size} ${y1 - 2 * size} ${x1 + size} ${y1 - 2 * size} ${x1 + 4} ${y1 - 6}`;
-    }
-    if (to.column > from.column) {
-      const pull = (x2 - x1) / 2;
-      return `M${x1} ${y1} C${x1 + pull} ${y1} ${x2 - pull} ${y2} ${x2} ${y2}`;
-    }
-    const bow = 14 + Math.min(60, Math.hypot(x2 - x1, y2 - y1) / 4) + shift;
-    const sign = to.column === from.column ? 0 : 1;
-    return sign ? `M${x1} ${y1} C${x1} ${y1 + bow} ${x2} ${y2 + bow} ${x2} ${y2}` :
-      `M${x1} ${y1} C${x1 + bow} ${y1} ${x2 + bow} ${y2} ${x2} ${y2}`;
+    const at = (node) => ({ x: this.x(node), y: this.y(node) });
+    return pathOf(at(this.nodes.get(edge.source)), at(this.nodes.get(edge.target)), shift);
   }
 
   /* Halfway along an edge that does not lead to the right, which way it goes. */
   arrow(path) {
-    const [x0, y0, x1, y1, x2, y2, x3, y3] = path.match(/-?[0-9.]+(e-?[0-9]+)?/g).map(Number);
-    const [x, y] = [(x0 + 3 * x1 + 3 * x2 + x3) / 8, (y0 + 3 * y1 + 3 * y2 + y3) / 8];
-    const turn = Math.atan2(y3 + y2 - y1 - y0, x3 + x2 - x1 - x0) * 180 / Math.PI;
+    const { x, y, turn } = middleOf(path);
     return drawing("path", { class: "arrow", d: "M-3 -3.5L3.5 0L-3 3.5", transform: `translate(${x} ${y}) rotate(${turn})` });
   }
 
@@ -701,16 +655,6 @@ function facts(rows) {
 
 function key(colour, said) {
   return element("span", {}, element("i", { style: `background:${colour}` }), said);
-}
-
-/* How many steps two episodes begin with that are alike: the same action in the same state. */
-function alike(episode, other) {
-  if (!other) return 0;
-  let count = 0;
-  const steps = Math.min(episode.steps.length, other.steps.length);
-  while (count < steps && episode.steps[count].anchor === other.steps[count].anchor &&
-    episode.steps[count].action === other.steps[count].action) count += 1;
-  return count;
 }
 
 function isDark(root) {

@@ -11,16 +11,17 @@ from typing import Any
 
 from streamlit.components.v2 import component
 
+from longhaul_viewer.components.modules import script
 from longhaul_viewer.server import API_PATH
 
 __all__ = ["group_view"]
 
 _FOLDER = Path(__file__).parent
-_FILES = (_FOLDER / "observed", _FOLDER / "group_view")
+_STYLES = (_FOLDER / "observed.css", _FOLDER / "group_view.css")
 _COMPONENT = component(
     "longhaul_group",
-    js="".join(file.with_suffix(".js").read_text("utf-8") for file in _FILES),
-    css="".join(file.with_suffix(".css").read_text("utf-8") for file in _FILES),
+    js=script(_FOLDER / "group_view.js"),
+    css="".join(file.read_text("utf-8") for file in _STYLES),
 )
 
 

@@ -4,12 +4,11 @@
    waits, so that none is lost and none acts twice. Arrows and letters that are pressed while the
    environment works wait for the next step; all text goes in as text. */
 
-const MANY = 40;
-const MOST_SHOWN = 60;
+import { ARROWS, number, offered } from "./play_actions.mjs";
+
 const AGAIN_MS = 2500;
 const MOST_WAITING = 8;
 const WAIT_MS = 1000; // a shorter wait needs no words
-const ARROWS = { ArrowUp: "up", ArrowDown: "down", ArrowLeft: "left", ArrowRight: "right" };
 
 function h(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
@@ -20,25 +19,6 @@ function h(tag, attributes = {}, ...children) {
   }
   made.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
   return made;
-}
-
-function number(value, signed = false) {
-  const shown = Number(value.toPrecision(4));
-  return (signed && shown > 0 ? "+" : "") + String(shown).replace("-", "−");
-}
-
-/* The key of each action, where it has one: its own letter, an arrow, or its place in the list. */
-function keysOf(actions) {
-  const single = actions.filter((action) => [...action].length === 1);
-  const places = !single.some((action) => /[0-9]/.test(action));
-  const keys = new Map();
-  actions.forEach((action, place) => {
-    const arrow = Object.keys(ARROWS).find((key) => ARROWS[key] === action.toLowerCase());
-    if (single.includes(action) && action !== "/") keys.set(action, action);
-    else if (arrow) keys.set(action, arrow);
-    else if (places && place < 9) keys.set(action, String(place + 1));
-  });
-  return keys;
 }
 
 const SHOWN_KEYS = { ArrowUp: "↑", ArrowDown: "↓", ArrowLeft: "←", ArrowRight: "→" };
@@ -162,26 +142,19 @@ class Play {
       turn.reason && h("span", { class: "reason" }, `invalid: ${turn.reason}`));
   }
 
-  /* The actions that hold what is typed; all of them where there are few. */
+  /* The actions that are offered, as buttons. */
   filter() {
     const all = this.asked || this.data.stage === "working" ? this.data.actions ?? [] : [];
-    const many = all.length > MANY;
-    const words = many ? this.input.value.toLowerCase().split(/\s+/).filter(Boolean) : [];
-    const fitting = all.filter((action) => words.every((word) => action.toLowerCase().includes(word)));
-    const keys = many ? new Map() : keysOf(all);
+    const { many, keys, shown, hint } = offered(all, this.input.value);
     this.byKey = new Map([...keys].map(([action, key]) => [key, action]));
-    this.buttons.replaceChildren(...fitting.slice(0, MOST_SHOWN).map((action) =>
+    this.buttons.replaceChildren(...shown.map((action) =>
       h("button", { type: "button", disabled: !this.asked || this.sent, dir: "auto", onclick: () => this.act(action) },
         action, keys.has(action) && keys.get(action) !== action && h("kbd", {}, SHOWN_KEYS[keys.get(action)] ?? keys.get(action)))));
     this.buttons.hidden = !all.length;
     this.send.disabled = !this.asked || Boolean(this.sent);
     this.input.placeholder = many ? "type to find an action; Enter sends what is typed" : "any action; Enter sends it";
-    const more = fitting.length - MOST_SHOWN;
-    const said = [];
-    if (many) said.push(more > 0 ? `${all.length} actions are admissible; type to find the other ${more}` : `${fitting.length} of ${all.length} admissible actions`);
-    if (this.byKey.size) said.push("Keys: as on the buttons, / to type, Esc back to the keys");
-    this.hint.textContent = said.join(". ");
-    this.hint.hidden = !said.length;
+    this.hint.textContent = hint;
+    this.hint.hidden = !hint;
     this.page.classList.toggle("busy", Boolean(this.sent) || this.data.stage === "working" || this.data.stage === "opening");
   }
 

@@ -15,6 +15,7 @@ from streamlit.components.v2 import component
 
 from longhaul_core.types import FailedEpisode, Message, Picture, Trajectory
 from longhaul_viewer import links
+from longhaul_viewer.components.modules import script
 from longhaul_viewer.play.game import STEP_SECONDS, GameState
 
 __all__ = ["Move", "play_view", "seen"]
@@ -22,7 +23,7 @@ __all__ = ["Move", "play_view", "seen"]
 _HERE = Path(__file__)
 _COMPONENT = component(
     "longhaul_play",
-    js=_HERE.with_suffix(".js").read_text(encoding="utf-8"),
+    js=script(_HERE.with_suffix(".js")),
     css=_HERE.with_suffix(".css").read_text(encoding="utf-8"),
 )
 

@@ -11,17 +11,18 @@ from typing import NamedTuple, cast
 
 from streamlit.components.v2 import component
 
+from longhaul_viewer.components.modules import script
 from longhaul_viewer.server import API_PATH
 
 __all__ = ["Selection", "replay"]
 
 _FOLDER = Path(__file__).parent
-_FILES = (_FOLDER.parent / "observed", _FOLDER / "replay")
+_STYLES = (_FOLDER.parent / "observed.css", _FOLDER / "replay.css")
 _COMPONENT = component(
     "longhaul_replay",
     html="<div></div>",
-    css="".join(file.with_suffix(".css").read_text("utf-8") for file in _FILES),
-    js="".join(file.with_suffix(".js").read_text("utf-8") for file in _FILES),
+    css="".join(file.read_text("utf-8") for file in _STYLES),
+    js=script(_FOLDER / "replay.js"),
 )
 
 

@@ -6,9 +6,16 @@
  *   TokenView   tokens as spans, built only where they are looked at
  *   Replay      the page: state in the address, keys, drawing
  *
- * `observed.js` stands before it in the browser: elements, answers of the API, and observations as a
- * person sees them.
+ * What has nothing to do with the page stands in the modules beside it, which have unit tests.
  */
+
+import { h, observed, read, wrote } from "../observed.mjs"
+import { PROMPTS, queryOf, stateOf } from "./address.mjs"
+import { asCurl, asTest, chat } from "./copied.mjs"
+import { callFacts, cure, slowness, timesOf } from "./facts.mjs"
+import { placesOf, saidIn, sought, stepsWith } from "./search.mjs"
+import { SCALES, coloursOf, factsOf, noEntropy, paintOf, quoted } from "./tokens.mjs"
+import { callName, many, number, reach, seconds, signed, textOf, tone, words } from "./words.mjs"
 
 const CHUNK_TOKENS = 256 // of a token view, built at once when it comes into sight
 const NEAR_STEPS = 12 // fetched with the step that is opened
@@ -19,15 +26,6 @@ const FOLLOW_MS = 4000
 const MOST_LIT = 5000 // places of the words that are looked for, lit at once
 const FOLDED_LINES = 4 // of a message that changed: longer kept runs are folded
 const SPEEDS = [0.5, 1, 2, 4, 8, 16, 32]
-const COLOURS = ["probability", "gap", "entropy", "advantage", "mask"]
-const PROMPTS = ["changes", "messages", "tokens"]
-
-/* How a program lets a conversation continue, by the role of the first message that differs. */
-const CURES = {
-  system: "put clocks, counters and states into the newest message, not into the system message",
-  assistant: "have the client send replies back as they came: native tool calls, no stop words of its own",
-  any: "have the client send the whole history: no trimming, no compaction, no notes of one turn",
-}
 
 const HELP = [
   ["← →  or  h l", "step before, step after"],
@@ -45,23 +43,7 @@ const HELP = [
   ["?", "this list"],
 ]
 
-// ---------------------------------------------------------------- elements and words
-
-const number = (value, digits = 3) =>
-  value == null ? "–" : String(Number(value.toFixed(digits))).replace("-", "−")
-const signed = (value, digits = 3) =>
-  value == null ? "–" : (value > 0 ? "+" : "") + number(value, digits)
-const many = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`
-const seconds = (value) =>
-  value >= 100 ? `${value.toFixed(0)} s` : value >= 1 ? `${value.toFixed(2)} s` : `${(value * 1000).toFixed(value < 0.01 ? 1 : 0)} ms`
-const words = (value) => String(value).replaceAll("_", " ")
-const tone = (value) => (value > 0 ? "plus" : value < 0 ? "minus" : "zero")
-const textOf = (message) => message.parts.filter((part) => typeof part === "string").join("\n")
-const callName = (call) => [call.purpose, call.agent, call.model].filter(Boolean).join(" · ")
 const address = (page, parameters) => `${page}?${new URLSearchParams(parameters)}`
-
-/** Largest absolute value, at least a little. */
-const reach = (values) => Math.max(1e-9, ...values.map((value) => Math.abs(value ?? 0)))
 
 // ---------------------------------------------------------------- what is fetched
 
@@ -276,74 +258,6 @@ class TokenView {
   }
 }
 
-// ---------------------------------------------------------------- words that are looked for
-
-/* Terms as the text index has them, by `longhaul_core/store/search_terms.py`: words in lower case without
- * accents, other signs between them; each character of a script without spaces is a term by itself. */
-const WITHOUT_SPACES =
-  "\\u0e00-\\u0eff\\u1000-\\u109f\\u1780-\\u17ff\\u2e80-\\u2fdf\\u3005-\\u3007\\u3021-\\u3029\\u3040-\\u30ff" +
-  "\\u3105-\\u312f\\u3131-\\u318f\\u31a0-\\u31bf\\u31f0-\\u31ff\\u3400-\\u4dbf\\u4e00-\\u9fff\\ua960-\\ua97f" +
-  "\\uac00-\\ud7ff\\uf900-\\ufaff\\u{20000}-\\u{3ffff}"
-const ACCENT = "[\\u0300-\\u036f]"
-const TERM = new RegExp(
-  `(?=[\\p{L}\\p{N}])[${WITHOUT_SPACES}]${ACCENT}*|(?:(?![${WITHOUT_SPACES}])[\\p{L}\\p{N}]${ACCENT}*)+`, "gu")
-const ACCENTS = new RegExp(ACCENT, "g")
-
-const plain = (text) => text.normalize("NFKD").replace(ACCENTS, "").normalize("NFC").toLowerCase()
-const termsOf = (text) => plain(text).match(TERM) ?? []
-
-/** What a person typed: each word, or "phrase", as terms that follow each other. */
-const sought = (wanted) =>
-  [...wanted.matchAll(/"([^"]*)"|\S+/g)].map((match) => termsOf(match[1] ?? match[0])).filter((phrase) => phrase.length)
-
-/** Whether the phrase begins with the term of this number. */
-const standsAt = (phrase, terms, number) => phrase.every((term, place) => terms[number + place] === term)
-
-/** The terms of each text of a step of the transcript; no phrase goes from one text into another. */
-const saidIn = (step) => [
-  step.observation,
-  step.action,
-  step.calls.flatMap((call) => [call.reply, asksOf(call)]).join("\n"),
-  step.calls.flatMap((call) => call.messages.flatMap((message) => [textOf(message), asksOf(message), message.reasoning])).join("\n"),
-].map((text) => termsOf(text ?? ""))
-
-const asksOf = ({ tool_calls }) => (tool_calls.length ? JSON.stringify(tool_calls) : "")
-
-/** Class of a value between thresholds, so many on either side. */
-const level = (value, thresholds) => thresholds.filter((threshold) => value >= threshold).length
-
-const SCALES = {
-  probability: {
-    title: "Probability when it was sampled",
-    thresholds: [0.01, 0.05, 0.2, 0.5, 0.9].map(Math.log),
-    labels: ["< 1 %", "1–5 %", "5–20 %", "20–50 %", "50–90 %", "≥ 90 %"],
-    prefix: "p",
-    worst: Math.min,
-  },
-  gap: {
-    title: "Learner's logprob − sampler's",
-    thresholds: [-0.2, -0.05, -0.01, 0.01, 0.05, 0.2],
-    labels: ["< −0.2", "−0.2…−0.05", "−0.05…−0.01", "within 0.01", "0.01…0.05", "0.05…0.2", "> 0.2"],
-    prefix: "d",
-    worst: (...values) => values.reduce((most, value) => (Math.abs(value) > Math.abs(most) ? value : most)),
-  },
-  entropy: {
-    title: "Entropy of the learner's next token before the update, in nats",
-    thresholds: [0.05, 0.2, 0.7, 1.4, 2.8],
-    labels: ["< 0.05", "0.05–0.2", "0.2–0.7", "0.7–1.4", "1.4–2.8", "≥ 2.8"],
-    prefix: "e",
-    worst: Math.max,
-  },
-  advantage: {
-    title: "Advantage, as the loss used it",
-    thresholds: [-1, -0.3, -1e-9, 1e-9, 0.3, 1],
-    labels: ["< −1", "−1…−0.3", "−0.3…0", "0", "0…0.3", "0.3…1", "> 1"],
-    prefix: "d",
-    worst: (...values) => values.reduce((most, value) => (Math.abs(value) > Math.abs(most) ? value : most)),
-  },
-  mask: { title: "Whether it was in the loss", thresholds: [0.5], labels: ["not in the loss", "in the loss"], prefix: "m", worst: Math.min },
-}
-
 // ---------------------------------------------------------------- the page
 
 class Replay {
@@ -367,36 +281,8 @@ class Replay {
 
   // ------------------------------------------------ address
 
-  fromAddress() {
-    const query = new URLSearchParams(location.search)
-    const whole = (name) => (/^\d{1,9}$/.test(query.get(name) ?? "") ? +query.get(name) : null)
-    const among = (name, values) => (values.includes(query.get(name)) ? query.get(name) : values[0])
-    return {
-      episode: query.get("episode"),
-      step: whole("step") ?? 0,
-      call: whole("call"),
-      prompt: among("prompt", PROMPTS),
-      colour: query.get("colours") === "drift" ? "gap" : among("colour", COLOURS),
-      raw: query.get("observation") === "raw",
-      search: query.get("search") ?? "",
-      transcript: query.has("transcript") ? query.get("transcript") === "1" : innerWidth >= 1500,
-    }
-  }
-
   addressNow() {
-    const { episode, step, call, prompt, colour, raw } = this.state
-    const query = new URLSearchParams(location.search)
-    const set = (name, value) => (value == null ? query.delete(name) : query.set(name, value))
-    set("episode", episode)
-    set("step", step)
-    set("call", call)
-    set("prompt", prompt === PROMPTS[0] ? null : prompt)
-    set("colour", colour === COLOURS[0] ? null : colour)
-    set("colours", null)
-    set("observation", raw ? "raw" : null)
-    set("search", this.wanted.trim() ? this.wanted : null)
-    set("transcript", this.chosenTranscript == null ? query.get("transcript") : this.chosenTranscript ? 1 : 0)
-    return `${location.pathname}?${query}`
+    return `${location.pathname}?${queryOf(location.search, this.state, { wanted: this.wanted, transcript: this.chosenTranscript })}`
   }
 
   writeAddress({ push = false } = {}) {
@@ -478,7 +364,7 @@ class Replay {
 
   /** Show what the address names. */
   async open() {
-    this.state = this.fromAddress()
+    this.state = stateOf(location.search, { wide: innerWidth >= 1500 })
     this.wanted = this.state.search
     const toMatch = !new URLSearchParams(location.search).has("step")
     this.stop()
@@ -1096,9 +982,7 @@ class Replay {
 
   colours(call) {
     const texts = this.episode.steps.get(this.state.step)?.calls.find((each) => each.call_index === call?.call_index)
-    const { tokens } = texts ?? {}
-    return COLOURS.filter((colour) =>
-      colour === "gap" ? tokens?.policy_logprobs != null : colour === "advantage" ? tokens?.advantages != null || call?.advantage != null : true)
+    return coloursOf(texts?.tokens, call)
   }
 
   replyPart(call, texts) {
@@ -1115,38 +999,14 @@ class Replay {
     const known = this.colours(call)
     const colour = known.includes(this.state.colour) ? this.state.colour : known[0]
     const scale = SCALES[colour]
-    const inLoss = call.trained && this.episode.outline.steps.trained[this.state.step] ? 1 : 0
-    const valueOf = {
-      probability: (place) => tokens.behavior_logprobs[place],
-      gap: (place) => tokens.policy_logprobs[place] - tokens.behavior_logprobs[place],
-      entropy: (place) => tokens.policy_entropies[place],
-      advantage: (place) => tokens.advantages?.[place] ?? call.advantage,
-      mask: () => inLoss,
-    }[colour]
+    const credit = { advantage: call.advantage, inLoss: call.trained && this.episode.outline.steps.trained[this.state.step] }
     const nothing = colour === "entropy" && tokens.policy_entropies == null && noEntropy(tokens)
     const inspector = h("output", { class: "inspector", "aria-live": "polite" }, "Point at a token, tap it, or go through them with [ and ].")
     this.tokenView = new TokenView({
       ...tokens,
       onBuilt: () => this.light(),
-      paint: (token, size) => {
-        if (nothing) return ""
-        const values = Array.from({ length: size }, (_, place) => valueOf(token + place))
-        return scale.prefix + level(scale.worst(...values), scale.thresholds)
-      },
-      describe: (token, size) => Array.from({ length: size }, (_, place) => {
-        const at = token + place
-        const sampler = tokens.behavior_logprobs[at]
-        const learner = tokens.policy_logprobs?.[at]
-        return [
-          ["text", quoted(tokens.texts, tokens.sizes, at)], ["token", tokens.ids[at]], ["p", `${(100 * Math.exp(sampler)).toFixed(2)} %`],
-          ["logprob", sampler.toFixed(4)],
-          learner == null ? null : ["learner", learner.toFixed(4)], learner == null ? null : ["gap", signed(learner - sampler, 4)],
-          tokens.policy_entropies ? ["entropy", `${tokens.policy_entropies[at].toFixed(3)} nats`] : null,
-          ["advantage", signed(tokens.advantages?.[at] ?? call.advantage, 4)],
-          tokens.values ? ["value", number(tokens.values[at], 4)] : null,
-          ["in the loss", inLoss ? "yes" : "no"],
-        ].filter(Boolean)
-      }),
+      paint: (token, size) => (nothing ? "" : paintOf(colour, tokens, token, size, credit)),
+      describe: (token, size) => Array.from({ length: size }, (_, place) => factsOf(tokens, token + place, credit)),
       onPick: (picked) => inspector.replaceChildren(...inspected(picked)),
     })
     return this.section("Reply",
@@ -1201,51 +1061,22 @@ class Replay {
       h("tr", { class: css ?? "", title: explained }, h("th", {}, name), h("td", {}, value)))))
   }
 
-  /** How a conversation that began anew could have continued. */
-  cure(call, texts) {
-    const change = this.episode.changes.get(`${call.step_index}/${call.call_index}`)?.messages.find((each) => each.kind !== "kept")
-    const message = change?.message ?? this.episode.messages.get(texts?.prompt[change?.later])
-    return CURES[message?.role] ?? CURES.any
-  }
-
   callFacts(step, call, texts) {
-    const cached = call.num_cached_tokens
-    const several = this.episode.calls[this.state.step].length > 1
-    const goes = { start: "begins here", exact: "goes on", rewritten: "goes on, rewritten", forked: "forks here", changed: "begins anew, an earlier message changed" }
-    const drawn = texts?.sampling
-    const shared = several || call.credit_share !== 1
-    // With a critic, whose value each step has, a call is credited by its own step whatever it says.
-    const later = call.credited_by === "next_step" && step.value == null && this.state.step + 1 < this.episode.numSteps
-    return [
-      call.policy_version == null ? null : ["Policy version", String(call.policy_version), "", "Optimizer steps behind the weights that sampled the reply"],
-      call.continuation == null ? null : ["Conversation", `${call.conversation}, ${goes[call.continuation] ?? call.continuation}`],
-      call.continuation !== "changed" ? null : ["Cure", this.cure(call, texts), "", "By the first message that is not the one before. The run's log has both texts, and the guide to agents more"],
-      cached == null || call.num_prompt_tokens == null ? null : ["Prompt cached", `${cached} of ${call.num_prompt_tokens}`, "", "Leading tokens that the engine had kept of earlier prompts"],
-      call.cost_usd == null ? null : ["Cost", `$${call.cost_usd.toFixed(4)}`],
-      drawn == null ? null : ["Its sampling", [`temperature ${drawn.temperature}`, `top_p ${drawn.top_p}`, `≤ ${drawn.max_tokens} tokens`, ...drawn.altered.map(([name, value]) => `${name} ${value}`)].join(", "), "", "Not as the run says"],
-      !texts?.overridden.length ? null : ["Overridden", texts.overridden.join(", "), "", "What the program asked for and did not get, by the names of the answer's header"],
-      shared && call.advantage != null ? ["Credited by", later ? "the next step" : "this step", "", "Whose advantage it has a share of: the next step's prompt shows what a memory asked for"] : null,
-      shared ? ["Share of the advantage", number(call.credit_share)] : null,
-      shared ? ["Its advantage", signed(call.advantage), tone(call.advantage)] : null,
-      ["In the loss", call.trained && step.trained ? "yes" : "no"],
-      ["Row", call.split_reason ? `new: ${words(call.split_reason)}` : step.trained ? "goes on" : "–", "", "A row is one sequence that the learner reads; why a new one begins here"],
-    ]
+    const prompt = texts?.prompt.map((key) => this.episode.messages.get(key)) ?? []
+    const changes = this.episode.changes.get(`${call.step_index}/${call.call_index}`)
+    return callFacts({
+      step, call, texts,
+      several: this.episode.calls[this.state.step].length > 1,
+      isLast: this.state.step + 1 >= this.episode.numSteps,
+      cured: cure(changes, prompt),
+    })
   }
 
   /** Where the time of the step went, and whether that was unusual. */
   waterfall(step) {
-    const calls = this.episode.calls[this.state.step]
-    const bars = calls.flatMap((call) => [
-      ["queue", call.queue_seconds, `${call.purpose}: waited in the queue`],
-      ["generate", call.generate_seconds, `${call.purpose}: generated ${call.num_action_tokens ?? ""} tokens`],
-    ])
-    bars.push(["environment", step.environment_seconds, "environment"])
+    const bars = timesOf(this.episode.calls[this.state.step], step.environment_seconds)
     const total = bars.reduce((sum, bar) => sum + bar[1], 0)
-    const totals = this.totals()
-    const rank = totals.filter((each) => each > total).length
-    const typical = [...totals].sort((a, b) => a - b)[Math.floor(totals.length / 2)]
-    const [most, longest] = bars.reduce((a, b) => (b[1] > a[1] ? b : a))
-    const slow = totals.length > 2 && total > 2 * typical && rank < 3
+    const slow = slowness(bars, this.totals())
     let begin = 0
     return this.section("Time", seconds(total),
       h("div", { class: "waterfall" }, bars.filter((bar) => bar[1] > 0 || bar[0] === "environment").map(([kind, length, title]) => {
@@ -1254,7 +1085,7 @@ class Replay {
         begin += length
         return row
       })),
-      slow && h("p", { class: "why" }, h("b", {}, rank === 0 ? "Slowest step" : "Slow step"), `: ${typical > 0 ? `${(total / typical).toFixed(1)} × the median; ` : ""}${Math.round((100 * longest) / total)} % of it was ${most}.`))
+      slow && h("p", { class: "why" }, h("b", {}, slow[0]), slow[1]))
   }
 
   totals() {
@@ -1266,17 +1097,10 @@ class Replay {
   // ------------------------------------------------ copying
 
   chat(texts) {
-    const messages = texts.prompt.map((key) => this.episode.messages.get(key)).map((message) => {
-      const content = message.parts.every((part) => typeof part === "string") ? textOf(message)
-        : message.parts.map((part) => (typeof part === "string" ? { type: "text", text: part }
-          : { type: "image_url", image_url: { url: new URL(this.episode.picture(part.content_hash), location.href).href } }))
-      const whole = { role: message.role, content }
-      if (message.tool_calls.length) whole.tool_calls = message.tool_calls.map((call) => ({ id: call.id, type: "function", function: { name: call.name, arguments: call.arguments } }))
-      if (message.tool_call_id != null) whole.tool_call_id = message.tool_call_id
-      return whole
+    return chat(texts.prompt.map((key) => this.episode.messages.get(key)), {
+      prefix: this.episode.reading?.reply_prefix,
+      picture: (hash) => new URL(this.episode.picture(hash), location.href).href,
     })
-    const prefix = this.episode.reading?.reply_prefix
-    return prefix ? [...messages, { role: "assistant", content: prefix }] : messages
   }
 
   asMessages(texts) {
@@ -1284,25 +1108,13 @@ class Replay {
   }
 
   asCurl(texts) {
-    const call = this.call()
     const tools = texts.tools == null ? [] : this.episode.tools.get(texts.tools) ?? []
-    const body = { model: call.model || "policy", messages: this.chat(texts) }
-    if (tools.length) body.tools = tools.map((tool) => ({ type: "function", function: { name: tool.name, description: tool.description, parameters: JSON.parse(tool.parameters || "{}") } }))
-    if (this.episode.reading?.reply_prefix) Object.assign(body, { continue_final_message: true, add_generation_prompt: false })
-    const quoted = JSON.stringify(body, null, 2).replaceAll("'", "'\\''")
-    return `curl "$OPENAI_BASE_URL/chat/completions" \\\n  -H "Authorization: Bearer $OPENAI_API_KEY" -H "Content-Type: application/json" \\\n  -d '${quoted}'\n`
+    return asCurl(this.chat(texts), { model: this.call().model, tools, prefix: this.episode.reading?.reply_prefix })
   }
 
   asTest(texts, call) {
-    const { reading } = this.episode
-    const python = (value) => (value == null ? "None" : value === true ? "True" : value === false ? "False" : JSON.stringify(value))
-    const name = `test_step_${this.state.step}_is_${texts.invalid ? "invalid" : "valid"}`
-    const from = `    # ${this.episode.id}, step ${this.state.step}\n`
-    if (!reading) return `def ${name}() -> None:\n${from}    reply = ${python(call.reply)}\n    assert ${python(texts.action)} in reply\n`
-    const read = texts.invalid && texts.invalid.judge !== "parser" ? "    assert read.valid  # the environment refused it\n" : `    assert read.valid is ${texts.invalid ? "False" : "True"}\n`
-    return `from longhaul_core.actions import ActionFormat, ActionParser\n\n\ndef ${name}() -> None:\n${from}` +
-      `    parser = ActionParser(\n        format=ActionFormat(${python(reading.format)}),\n        require_thinking=${python(reading.require_thinking)},\n        reply_prefix=${python(reading.reply_prefix)},\n    )\n` +
-      `    read = parser.parse(\n        ${python(call.reply)},\n        ${python(texts.admissible_actions)},\n    )\n    assert read.text == ${python(texts.action)}\n${read}`
+    const { id: episode, reading } = this.episode
+    return asTest({ episode, step: this.state.step, texts, reply: call.reply, reading })
   }
 
   async copy(button, text) {
@@ -1390,8 +1202,7 @@ class Replay {
       return says(error.message)
     }
     if (this.wanted !== wanted || episode !== this.episode || this.closed) return
-    const has = (step, phrase) => step.some((terms) => terms.some((_, number) => standsAt(phrase, terms, number)))
-    this.matches = phrases.length ? [...steps.keys()].filter((index) => phrases.every((phrase) => has(steps[index], phrase))) : null
+    this.matches = phrases.length ? stepsWith(phrases, steps) : null
     this.stepButtons.forEach((button, step) => button.classList.toggle("match", Boolean(this.matches?.includes(step))))
     this.markTranscript()
     this.light()
@@ -1465,30 +1276,13 @@ function placesIn(nodes, phrases) {
     const place = ends.findIndex((end) => (opens ? offset < end : offset <= end))
     return [nodes[place], offset - (ends[place - 1] ?? 0)]
   }
-  const places = [...text.matchAll(TERM)].flatMap((match) =>
-    termsOf(match[0]).map((term) => ({ term, first: match.index, last: match.index + match[0].length }))) // ½ has two
-  const terms = places.map((place) => place.term)
-  return phrases.flatMap((phrase) => places.flatMap(({ first }, number) => {
-    if (!standsAt(phrase, terms, number)) return []
+  return placesOf(phrases, text).map(([first, last]) => {
     const range = new Range()
     range.setStart(...at(first, true))
-    range.setEnd(...at(places[number + phrase.length - 1].last, false))
+    range.setEnd(...at(last, false))
     return range
-  }))
+  })
 }
-
-/** The text of the span that a token is in, so that blanks and line ends can be seen. */
-function quoted(texts, sizes, token) {
-  let span = 0
-  for (let seen = sizes[0]; seen <= token; seen += sizes[span]) span++
-  return JSON.stringify(texts[span])
-}
-
-/** Why no entropy is stored for a reply. */
-const noEntropy = (tokens) =>
-  "No entropy is stored for this reply: " + (tokens.policy_logprobs == null
-    ? "the learner computes it for the replies of an update, and this one has been in none."
-    : "it was trained by an older version, which did not keep it.")
 
 function inspected(tokens) {
   return tokens.map((facts) => h("div", {}, facts.map(([name, value]) => h("span", {}, h("i", {}, name), String(value)))))

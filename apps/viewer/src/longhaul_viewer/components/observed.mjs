@@ -1,8 +1,8 @@
-/* Elements, answers of the API, and observations as a person would see them. It stands before the script
- * of each component that draws an observation; what an environment wrote enters the page by textContent alone. */
+/* Elements, answers of the API, and observations as a person would see them. What an
+ * environment wrote enters the page by textContent alone. */
 
 /** An element; children are elements or texts, which are never read as markup. */
-function h(tag, props, ...children) {
+export function h(tag, props, ...children) {
   const element = document.createElement(tag)
   for (const [name, value] of Object.entries(props || {})) {
     if (value == null || value === false) continue
@@ -16,7 +16,7 @@ function h(tag, props, ...children) {
 }
 
 /** An answer of the API; an error in words for a reader. */
-async function read(from) {
+export async function read(from) {
   let answer
   try {
     answer = await fetch(from, { headers: { Accept: "application/json" } })
@@ -29,7 +29,7 @@ async function read(from) {
 }
 
 /** The text that a call wrote, or why there is none. */
-const wrote = ({ reply, tool_calls }) =>
+export const wrote = ({ reply, tool_calls }) =>
   reply == null ? "(removed by the run's retention)" : reply || (tool_calls.length ? "" : "(no text)")
 
 const SQUARES = {
@@ -38,7 +38,7 @@ const SQUARES = {
 }
 
 /** The observation as a person would see it: boards as boards, pages as trees, the rest as prose. */
-function observed(text) {
+export function observed(text) {
   const block = h("div", { class: "observed", dir: "auto" })
   const lines = text.split("\n")
   let place = 0
@@ -53,7 +53,7 @@ function observed(text) {
 }
 
 /** Line after the board that begins here; the same line if none does. */
-function boardEnd(lines, first) {
+export function boardEnd(lines, first) {
   const cells = (line) => (/^\S( \S)+$/.test(line) ? line.split(" ") : /^[#@$.*+_=|%√-]{3,}$/.test(line) ? [...line] : null)
   const width = cells(lines[first])?.length
   let stop = first
