@@ -65,14 +65,17 @@ class LocalWorker:
 class LocalBackend:
     """Starts such workers."""
 
-    def __init__(self, spec: GymEnvironmentSpec) -> None:
+    def __init__(
+        self, spec: GymEnvironmentSpec, *, worker: type[LocalWorker] = LocalWorker
+    ) -> None:
         self.may_answer = asyncio.Event()
         self.may_answer.set()
         self.workers: list[LocalWorker] = []
         self._spec = spec
+        self._worker = worker
 
     async def start_worker(self) -> LocalWorker:
-        self.workers.append(LocalWorker(self._spec, self.may_answer))
+        self.workers.append(self._worker(self._spec, self.may_answer))
         return self.workers[-1]
 
     async def close(self) -> None:

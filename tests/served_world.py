@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from longhaul_core.types import Split, Task
 from longhaul_envs.pictures import picture_space, png
+from longhaul_envs.server.hosting import TICK_SECONDS
 from longhaul_envs.text import text_space
 
 STEPS = 12
@@ -30,7 +31,8 @@ HELD: list[bytearray] = []
 class Chain(gymnasium.Env[str, str]):
     """Say anything; `hang`, `crash`, `exit`, `grow`, `slow`, `print` and `raise` do what they say.
 
-    `boast` and `end twice` bring what no step may.
+    `pause` takes longer than a worker collects answers for; `boast` and `end twice` bring what no
+    step may.
     """
 
     episodes_per_process = 8
@@ -169,6 +171,8 @@ def misbehave(action: str) -> None:
             time.sleep(3600)
         case "slow":
             time.sleep(1.5)
+        case "pause":
+            time.sleep(2 * TICK_SECONDS)
         case "crash":
             os.kill(os.getpid(), signal.SIGKILL)
         case "exit":

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from starlette.types import Message, Scope
 
-from local_workers import LocalBackend, LocalWorker, in_event_loop, until
+from local_workers import LocalBackend, LocalWorker, until
 from longhaul_core.environment import EnvironmentDescription, StepResult
 from longhaul_core.errors import ConfigError, EnvironmentFailure
 from longhaul_core.gym import GymEnvironmentSpec
@@ -20,11 +20,18 @@ from longhaul_envs.server.app import create_app
 from longhaul_envs.server.dialects.seat import Seat
 from longhaul_envs.server.errors import Cause, Conflict, Gone, NotServed, QuotaSpent, Unavailable
 from longhaul_envs.server.fleet import Fleet, FleetLimits
-from longhaul_envs.server.hosting import Verb
+from longhaul_envs.server.hosting import (
+    Call,
+    Hosted,
+    Verb,
+    decode_answer,
+    encode_calls,
+)
 from longhaul_envs.server.metrics import Metrics
 from longhaul_envs.server.settings import ServerSettings
 from longhaul_envs.server.table import Owner, Served, SessionTable, TableLimits
 from served_world import STEPS, Prepared
+from virtual_time import in_virtual_time
 
 CHAIN = "served/Chain-v0"
 ME = Owner("mine", "run 1")
@@ -60,6 +67,10 @@ class Room:
         return session_id
 
 
+def spec_of(environment: str) -> GymEnvironmentSpec:
+    return GymEnvironmentSpec(environment_id=environment, import_modules=("served_world",))
+
+
 @asynccontextmanager
 async def room(
     *,
@@ -70,9 +81,9 @@ async def room(
     num_warm: int = 1,
     step_seconds: float = 30.0,
     memory_bytes: int = 2**32,
+    worker: type[LocalWorker] = LocalWorker,
 ) -> AsyncGenerator[Room]:
-    spec = GymEnvironmentSpec(environment_id=environment, import_modules=("served_world",))
-    backend = LocalBackend(spec)
+    backend = LocalBackend(spec_of(environment), worker=worker)
     fleet_limits = FleetLimits(
         num_workers=num_workers,
         sessions_per_worker=sessions_per_worker,
@@ -116,7 +127,7 @@ def result(raw: bytes) -> StepResult:
     return msgspec.json.decode(raw, type=StepResult)
 
 
-@in_event_loop
+@in_virtual_time
 async def test_a_step_that_is_asked_for_again_gets_its_answer_again_and_acts_once() -> None:
     async with room() as here:
         session_id = await here.playing()
@@ -128,7 +139,7 @@ async def test_a_step_that_is_asked_for_again_gets_its_answer_again_and_acts_onc
     assert here.counted.verbs == [Verb.RESET, Verb.STEP, Verb.STEP]
 
 
-@in_event_loop
+@in_virtual_time
 async def test_a_step_that_is_asked_for_while_it_goes_on_is_waited_for() -> None:
     async with room() as here:
         session_id = await here.playing()
@@ -145,7 +156,7 @@ async def test_a_step_that_is_asked_for_while_it_goes_on_is_waited_for() -> None
     assert here.counted.verbs.count(Verb.STEP) == 1
 
 
-@in_event_loop
+@in_virtual_time
 async def test_a_reset_that_is_asked_for_again_starts_nothing_anew() -> None:
     async with room() as here:
         session_id = here.table.create(CHAIN, owner=ME)
@@ -163,7 +174,7 @@ async def test_a_reset_that_is_asked_for_again_starts_nothing_anew() -> None:
     assert here.counted.verbs.count(Verb.RESET) == 1
 
 
-@in_event_loop
+@in_virtual_time
 async def test_what_does_not_fit_the_sessions_state_is_refused() -> None:
     async with room() as here:
         session_id = here.table.create(CHAIN, owner=ME)
@@ -189,7 +200,7 @@ async def test_what_does_not_fit_the_sessions_state_is_refused() -> None:
             await here.table.step(session_id, owner=ME, number=STEPS + 1, action="a")
 
 
-@in_event_loop
+@in_virtual_time
 async def test_the_last_observation_and_its_actions_can_be_asked_for() -> None:
     async with room() as here:
         session_id = await here.playing()
@@ -203,7 +214,7 @@ async def test_the_last_observation_and_its_actions_can_be_asked_for() -> None:
     assert listed == second.admissible_actions
 
 
-@in_event_loop
+@in_virtual_time
 async def test_a_creation_that_is_asked_for_again_opens_one_session() -> None:
     async with room() as here:
         ids = {here.table.create(CHAIN, owner=ME, idempotency_key="r") for _ in range(2)}
@@ -215,7 +226,7 @@ async def test_a_creation_that_is_asked_for_again_opens_one_session() -> None:
     assert len({*ids, other, anew}) == 3
 
 
-@in_event_loop
+@in_virtual_time
 async def test_another_token_reaches_no_session() -> None:
     async with room() as here:
         session_id = await here.playing()
@@ -232,7 +243,7 @@ async def test_another_token_reaches_no_session() -> None:
             here.table.observation(session_id, owner=ME)
 
 
-@in_event_loop
+@in_virtual_time
 async def test_a_session_that_nobody_uses_is_closed_and_a_heartbeat_keeps_one() -> None:
     async with room(limits=TableLimits(lease_seconds=2)) as here, asyncio.timeout(60):
         kept, forgotten = [await here.playing() for _ in range(2)]
@@ -246,7 +257,7 @@ async def test_a_session_that_nobody_uses_is_closed_and_a_heartbeat_keeps_one() 
     assert here.counted.closed_by[0] is Cause.LEASE
 
 
-@in_event_loop
+@in_virtual_time
 async def test_a_step_that_takes_longer_than_the_lease_keeps_its_session() -> None:
     async with room(limits=TableLimits(lease_seconds=2)) as here:
         session_id = await here.playing()
@@ -258,7 +269,7 @@ async def test_a_step_that_takes_longer_than_the_lease_keeps_its_session() -> No
         here.table.observation(session_id, owner=ME)  # it is not gone
 
 
-@in_event_loop
+@in_virtual_time
 async def test_an_episode_of_a_dialect_that_notices_who_left_needs_no_lease() -> None:
     async with room(limits=TableLimits(lease_seconds=2)) as here:
         holding, leased = (
@@ -276,7 +287,7 @@ async def test_an_episode_of_a_dialect_that_notices_who_left_needs_no_lease() ->
         assert here.fleet.num_taken == 0
 
 
-@in_event_loop
+@in_virtual_time
 async def test_pictures_that_are_asked_for_at_once_are_drawn_once() -> None:
     async with room() as here:
         session_id = await here.playing()
@@ -290,7 +301,7 @@ async def test_pictures_that_are_asked_for_at_once_are_drawn_once() -> None:
     assert here.counted.verbs.count(Verb.RENDER) == 1
 
 
-@in_event_loop
+@in_virtual_time
 async def test_a_client_has_its_quota_and_others_have_theirs() -> None:
     async with room(limits=TableLimits(sessions_per_client=2)) as here:
         mine = [here.table.create(CHAIN, owner=ME) for _ in range(2)]
@@ -301,7 +312,7 @@ async def test_a_client_has_its_quota_and_others_have_theirs() -> None:
         here.table.create(CHAIN, owner=ME)
 
 
-@in_event_loop
+@in_virtual_time
 async def test_a_full_server_says_so_and_takes_the_next_once_a_place_is_free() -> None:
     async with room(sessions_per_worker=2) as here:
         ids = [here.table.create(CHAIN, owner=ME) for _ in range(2)]
@@ -313,7 +324,7 @@ async def test_a_full_server_says_so_and_takes_the_next_once_a_place_is_free() -
     assert refused.value.retry_after_seconds == 1
 
 
-@in_event_loop
+@in_virtual_time
 async def test_a_client_waits_for_a_place_in_the_order_of_asking() -> None:
     async with room(sessions_per_worker=1) as here:
         first = await here.table.create_soon(CHAIN, owner=ME)
@@ -326,7 +337,7 @@ async def test_a_client_waits_for_a_place_in_the_order_of_asking() -> None:
         assert await waiting[1] not in (first, second)
 
 
-@in_event_loop
+@in_virtual_time
 async def test_a_client_waits_for_a_place_over_http_too() -> None:
     async with room(sessions_per_worker=1) as here:
         first = here.table.create(CHAIN, owner=ME)
@@ -340,7 +351,7 @@ async def test_a_client_waits_for_a_place_over_http_too() -> None:
         assert here.table.num_sessions == 1
 
 
-@in_event_loop
+@in_virtual_time
 async def test_a_client_of_a_dialect_waits_for_a_place_too() -> None:
     async with room(sessions_per_worker=1) as here:
         first = here.table.create(CHAIN, owner=ME)
@@ -350,7 +361,7 @@ async def test_a_client_of_a_dialect_waits_for_a_place_too() -> None:
         seat.leave()
 
 
-@in_event_loop
+@in_virtual_time
 async def test_what_can_be_answered_without_a_place_waits_for_nobody() -> None:
     limits = TableLimits(sessions_per_client=1)
     async with room(sessions_per_worker=1, limits=limits) as here:
@@ -368,7 +379,7 @@ async def test_what_can_be_answered_without_a_place_waits_for_nobody() -> None:
         await asyncio.wait([waiting])
 
 
-@in_event_loop
+@in_virtual_time
 async def test_a_client_that_hangs_up_while_it_waits_leaves_no_session() -> None:
     body = msgspec.json.encode({"environment": CHAIN})
     headers = {"host": "localhost", "content-type": "application/json"}
@@ -399,7 +410,7 @@ async def test_a_client_that_hangs_up_while_it_waits_leaves_no_session() -> None
         assert here.table.num_sessions == 0
 
 
-@in_event_loop
+@in_virtual_time
 async def test_a_client_that_waited_long_enough_is_refused() -> None:
     async with room(sessions_per_worker=1, limits=TableLimits(wait_seconds=0.05)) as here:
         await here.table.create_soon(CHAIN, owner=ME)
@@ -409,7 +420,7 @@ async def test_a_client_that_waited_long_enough_is_refused() -> None:
             await here.table.create_soon("nobody/Knows-v0", owner=ME)
 
 
-@in_event_loop
+@in_virtual_time
 async def test_places_of_a_worker_that_is_not_there_are_not_said_to_be_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -434,14 +445,14 @@ async def test_places_of_a_worker_that_is_not_there_are_not_said_to_be_taken(
         await here.playing()
 
 
-@in_event_loop
+@in_virtual_time
 async def test_what_is_not_served_cannot_be_opened() -> None:
     async with room() as here:
         with pytest.raises(NotServed, match=CHAIN):
             here.table.create("os:system", owner=ME)
 
 
-@in_event_loop
+@in_virtual_time
 async def test_a_place_is_not_given_away_while_a_call_of_its_last_session_goes_on() -> None:
     async with room(sessions_per_worker=1) as here:
         session_id = await here.playing()
@@ -464,7 +475,7 @@ async def test_a_place_is_not_given_away_while_a_call_of_its_last_session_goes_o
         ("end twice", "both terminated and truncated"),
     ],
 )
-@in_event_loop
+@in_virtual_time
 async def test_an_error_of_the_environment_ends_its_session_alone(
     action: str, message: str
 ) -> None:
@@ -481,7 +492,7 @@ async def test_an_error_of_the_environment_ends_its_session_alone(
         assert len(here.backend.workers) == 1
 
 
-@in_event_loop
+@in_virtual_time
 async def test_an_environment_that_shares_no_process_loses_it_with_an_error() -> None:
     async with room(environment="served/Alone-v0", sessions_per_worker=1) as here:
         session_id = await here.playing()
@@ -493,7 +504,7 @@ async def test_an_environment_that_shares_no_process_loses_it_with_an_error() ->
     assert here.backend.workers[0].ended.done()
 
 
-@in_event_loop
+@in_virtual_time
 async def test_an_error_after_its_client_has_left_costs_that_process_as_well() -> None:
     async with room(environment="served/Alone-v0", sessions_per_worker=1) as here:
         session_id = await here.playing()
@@ -509,7 +520,7 @@ async def test_an_error_after_its_client_has_left_costs_that_process_as_well() -
         await here.playing()
 
 
-@in_event_loop
+@in_virtual_time
 async def test_a_worker_that_is_about_to_end_takes_no_session(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -529,7 +540,7 @@ async def test_a_worker_that_is_about_to_end_takes_no_session(
         await here.playing()
 
 
-@in_event_loop
+@in_virtual_time
 async def test_a_step_of_a_dialect_that_is_asked_for_twice_at_once_counts_once() -> None:
     async with room() as here:
         seat = Seat(here.table, here.table.served[CHAIN], dialect="agentgym")
@@ -542,7 +553,7 @@ async def test_a_step_of_a_dialect_that_is_asked_for_twice_at_once_counts_once()
         seat.leave()
 
 
-@in_event_loop
+@in_virtual_time
 async def test_half_a_character_of_a_dialect_s_client_costs_no_worker() -> None:
     async with room(step_seconds=10) as here:
         neighbour = await here.playing()
@@ -553,7 +564,7 @@ async def test_half_a_character_of_a_dialect_s_client_costs_no_worker() -> None:
         seat.leave()
 
 
-@in_event_loop
+@in_virtual_time
 async def test_a_lost_worker_fails_its_sessions_with_the_cause_and_is_replaced() -> None:
     async with room(num_workers=2, sessions_per_worker=2) as here:
         ids = [await here.playing() for _ in range(4)]
@@ -574,7 +585,7 @@ async def test_a_lost_worker_fails_its_sessions_with_the_cause_and_is_replaced()
     assert gone.value.cause == Cause.WORKER_LOST
 
 
-@in_event_loop
+@in_virtual_time
 async def test_a_call_that_passes_its_deadline_costs_the_worker() -> None:
     async with room(step_seconds=0.2) as here:
         session_id, neighbour = [await here.playing() for _ in range(2)]
@@ -590,7 +601,7 @@ async def test_a_call_that_passes_its_deadline_costs_the_worker() -> None:
             here.table.observation(neighbour, owner=ME)
 
 
-@in_event_loop
+@in_virtual_time
 async def test_a_step_keeps_its_deadline_beside_resets_which_may_take_longer() -> None:
     async with room(step_seconds=0.2) as here:
         session_id, other = await here.playing(), here.table.create(CHAIN, owner=ME)
@@ -603,7 +614,7 @@ async def test_a_step_keeps_its_deadline_beside_resets_which_may_take_longer() -
     assert ["did not return within 0.2 s" in str(answer) for answer in answers] == [True, True]
 
 
-@in_event_loop
+@in_virtual_time
 async def test_a_worker_that_holds_too_much_is_killed_though_nobody_asks_it() -> None:
     async with room(memory_bytes=2**20) as here:
         session_id = await here.playing()
@@ -615,7 +626,7 @@ async def test_a_worker_that_holds_too_much_is_killed_though_nobody_asks_it() ->
     assert gone.value.cause == Cause.MEMORY
 
 
-@in_event_loop
+@in_virtual_time
 async def test_a_back_end_that_breaks_its_promise_once_is_asked_for_a_worker_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -635,7 +646,7 @@ async def test_a_back_end_that_breaks_its_promise_once_is_asked_for_a_worker_aga
 @pytest.mark.parametrize(
     "error", [OSError(errno.EMFILE, "Too many open files"), RuntimeError("the head is away")]
 )
-@in_event_loop
+@in_virtual_time
 async def test_a_worker_that_could_not_be_measured_for_once_is_measured_again(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
@@ -657,7 +668,7 @@ async def test_a_worker_that_could_not_be_measured_for_once_is_measured_again(
     assert here.counted.closed_by[0] == Cause.MEMORY
 
 
-@in_event_loop
+@in_virtual_time
 async def test_calls_of_many_sessions_travel_together() -> None:
     async with room() as here:
         ids = [await here.playing() for _ in range(4)]
@@ -667,18 +678,36 @@ async def test_calls_of_many_sessions_travel_together() -> None:
     assert here.backend.workers[0].num_asked == asked_before + 1
 
 
-@in_event_loop
+@in_virtual_time
 async def test_a_slow_call_of_a_batch_leaves_the_others_their_deadline() -> None:
-    async with room(step_seconds=3.0) as here:
+    class SlowWorker(LocalWorker):
+        """Answers one call of each message, after 1.5 s."""
+
+        async def _ask(self, message: bytes) -> bytes:
+            first = msgspec.msgpack.decode(message, type=tuple[Call, ...])[0]
+            await asyncio.sleep(1.5 if first.verb is Verb.STEP else 0)
+            return await super()._ask(encode_calls([first]))
+
+    async with room(step_seconds=3.0, worker=SlowWorker) as here:
         ids = [await here.playing() for _ in range(3)]
-        answers = await asyncio.gather(  # 1.5 s each, and no more than 3 s is allowed for one
-            *(here.table.step(one, owner=ME, number=1, action="slow") for one in ids)
+        answers = await asyncio.gather(
+            *(here.table.step(one, owner=ME, number=1, action="a") for one in ids)
         )
 
     assert [result(answer).reward for answer in answers] == [1 / 8] * 3
 
 
-@in_event_loop
+def test_a_worker_answers_what_it_has_done_once_a_call_was_slow() -> None:
+    hosted = Hosted(spec_of(CHAIN))
+    hosted.answer(encode_calls([Call(Verb.RESET, place, "chain/1") for place in range(3)]))
+    quick, slow = (
+        decode_answer(hosted.answer(encode_calls([Call(Verb.STEP, n, action) for n in range(3)])))
+        for action in ("a", "pause")
+    )
+    assert [len(quick), len(slow)] == [3, 1]
+
+
+@in_virtual_time
 async def test_a_server_that_drains_opens_nothing_and_lets_episodes_end() -> None:
     async with room() as here:
         ending, left = [await here.playing() for _ in range(2)]
@@ -693,14 +722,14 @@ async def test_a_server_that_drains_opens_nothing_and_lets_episodes_end() -> Non
             here.table.observation(left, owner=ME)
 
 
-@in_event_loop
+@in_virtual_time
 async def test_an_environment_that_cannot_be_made_is_met_before_the_first_session() -> None:
     with pytest.raises(EnvironmentFailure, match="its data is missing"):
         async with room(environment="served/Unbuildable-v0"):
             pass
 
 
-@in_event_loop
+@in_virtual_time
 async def test_free_places_are_prepared_before_a_session_and_after_one() -> None:
     Prepared.asked.clear()
     async with room(environment="served/Prepared-v0", sessions_per_worker=3, num_warm=2) as here:
@@ -717,7 +746,7 @@ async def test_free_places_are_prepared_before_a_session_and_after_one() -> None
         await until(lambda: Prepared.asked[9:] == ["prepare"] * 2)
 
 
-@in_event_loop
+@in_virtual_time
 async def test_an_instance_that_failed_is_made_anew_before_the_next_session() -> None:
     Prepared.asked.clear()
     async with room(environment="served/Prepared-v0", sessions_per_worker=2) as here:

@@ -12,7 +12,6 @@ it: nothing acts twice, however often a request is sent.
 import asyncio
 import logging
 import secrets
-import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ from typing import Protocol
 
 import msgspec
 
+from longhaul_core.clock import now
 from longhaul_core.environment import EnvironmentDescription
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import Observation, Split, Task
@@ -279,7 +279,7 @@ class SessionTable:
             owner=owner,
             idempotency_key=idempotency_key,
             place=place,
-            used_at=time.monotonic(),
+            used_at=now(),
         )
         place.on_lost = lambda failure: self._fail(session, failure)
         self._sessions[session.id] = session
@@ -422,7 +422,7 @@ class SessionTable:
         """Close sessions whose lease has run out, for ever."""
         while True:
             await asyncio.sleep(min(_REAP_SECONDS, self.limits.lease_seconds / 4))
-            too_old = time.monotonic() - self.limits.lease_seconds
+            too_old = now() - self.limits.lease_seconds
             for session in [s for s in self._sessions.values() if s.used_at < too_old]:
                 if not (session.num_calls or session.held):
                     words = f"nobody used it for {self.limits.lease_seconds:g} s, its lease"
@@ -456,7 +456,7 @@ class SessionTable:
         )
 
     def _renew(self, session: _Session) -> None:
-        session.used_at = time.monotonic()
+        session.used_at = now()
 
     def _operation(
         self, session: _Session, number: int, asked: object, verb: Verb, *, text: str, seed: int = 0
@@ -483,13 +483,13 @@ class SessionTable:
     def _call(
         self, session: _Session, verb: Verb, *, text: str = "", seed: int = 0
     ) -> "asyncio.Future[Done]":
-        began = time.monotonic()
+        began = now()
         future = session.place.call(verb, text=text, seed=seed)
         session.num_calls += 1
 
         def settled(future: "asyncio.Future[Done]") -> None:
             session.num_calls -= 1
-            session.used_at = time.monotonic()
+            session.used_at = now()
             if self._observer is not None:
                 self._observer.called(session.environment_id, verb, session.used_at - began)
             failure = future.exception()
