@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from gateways import plain_client
-from longhaul_core.errors import RunnerLost
 from longhaul_core.types import Split, Task
 from longhaul_trainer.config.agent_loops import AgentLoop
 from longhaul_trainer.gateway.exchange import CreditReport
@@ -152,21 +151,6 @@ def test_after_its_lease_a_runner_is_told_so() -> None:
         assert (await desk.result(lease=OTHER)).status_code == 410
 
     at_desk(act)
-
-
-def test_heartbeats_hold_a_lease_and_silence_ends_it() -> None:
-    async def act(desk: Desk) -> None:
-        playing = desk.play()
-        await desk.lease()
-        for _ in range(16):
-            await asyncio.sleep(0.25)
-            assert (await desk.beat(LEASE))["over"] == {}
-
-        with pytest.raises(RunnerLost, match=r"runner 'r' was not heard of for 3 s"):
-            await playing
-        assert (await desk.result()).status_code == 410
-
-    at_desk(act, lost_seconds=3.0)
 
 
 def test_who_goes_away_while_waiting_gets_no_episode() -> None:

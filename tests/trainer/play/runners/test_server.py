@@ -1,7 +1,6 @@
 """A run whose agent is `remote`: its settings, and its leases in the store."""
 
 import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +19,6 @@ from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.agent_loops import AgentLoop
 from longhaul_trainer.play.programs.command import CommandProgram
 from longhaul_trainer.play.programs.player import ProgramPlayer
-from longhaul_trainer.play.runners import lease_log
-from longhaul_trainer.play.runners import leases as leases_module
 from longhaul_trainer.play.runners.lease_log import LeaseLog
 from longhaul_trainer.play.runners.leases import Lease, Leases, Offer
 from longhaul_trainer.play.runners.runner import Runner
@@ -177,53 +174,6 @@ def test_a_defect_of_what_writes_leases_is_logged(caplog: pytest.LogCaptureFixtu
     asyncio.run(play())
     assert "leases are no longer recorded" in caplog.text
     assert "ValueError: a defect" in caplog.text
-
-
-def test_a_held_lease_is_heard_of_however_many_others_come_and_go(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(lease_log, "_HEARTBEAT_SECONDS", 0.2)
-    written: list[str] = []
-
-    async def commit(records: Sequence[LeaseRecord]) -> None:
-        written.extend(record.lease_id for record in records)
-
-    async def play() -> None:
-        log = LeaseLog(commit, run_id="run", attempt=0)
-        leases = Leases(lost_seconds=60, on_change=log.note)
-        log.start(leases)
-        with leases.offered(offer_of("long")):
-            await leases.take("long" * 4, runner="r", address="http://h", wait_seconds=1)
-            async with asyncio.timeout(60):
-                number = 0
-                while written.count("long" * 4) < 3:
-                    with leases.offered(offer_of(str(number))):
-                        lease_id = f"{number:016}"
-                        await leases.take(lease_id, runner="r", address="http://h", wait_seconds=1)
-                        await asyncio.sleep(0.05)
-                    number += 1
-        await log.close()
-
-    asyncio.run(play())
-
-
-def test_episodes_that_wait_for_a_runner_are_mentioned_together(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(leases_module, "_NOBODY_SECONDS", 0.1)
-
-    async def play() -> float:
-        leases, began = Leases(lost_seconds=60), time.monotonic()
-        waiting = [asyncio.create_task(leases.wait_taken(offer_of(str(n)))) for n in range(100)]
-        await until("it is mentioned", lambda: "no runner plays any" in caplog.text)
-        await asyncio.sleep(0.3)
-        for one in waiting:
-            one.cancel()
-        await asyncio.wait(waiting)
-        return time.monotonic() - began
-
-    seconds = asyncio.run(play())
-    assert 1 <= caplog.text.count("no runner plays any") <= seconds / 0.1
 
 
 def test_a_lease_that_has_ended_stays_as_it_is(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
+from longhaul_core.clock import now
 from longhaul_core.errors import StoreError
 from longhaul_core.store.records import LeaseOutcome, LeaseRecord
 from longhaul_trainer.play.runners.leases import Lease, Leases, Offer
@@ -47,7 +48,7 @@ class LeaseLog:
 
     def note(self, offer: Offer, lease: Lease, outcome: LeaseOutcome | None) -> None:
         """See `leases.OnChange`."""
-        now = time.time()
+        at = time.time()
         self._newest[lease.id] = LeaseRecord(
             run_id=self._run_id,
             attempt=self._attempt,
@@ -56,8 +57,8 @@ class LeaseLog:
             task_id=offer.task_id,
             runner=lease.runner,
             leased_at=lease.leased_at,
-            heard_at=now - (time.monotonic() - lease.heard_at),
-            ended_at=None if outcome is None else now,
+            heard_at=at - (now() - lease.heard_at),
+            ended_at=None if outcome is None else at,
             outcome=outcome,
         )
         self._something.set()
@@ -71,15 +72,15 @@ class LeaseLog:
         await self._write_newest()
 
     async def _write(self, leases: Leases) -> None:
-        beat_at = time.monotonic() + _HEARTBEAT_SECONDS
+        beat_at = now() + _HEARTBEAT_SECONDS
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(beat_at - time.monotonic()):
+                async with asyncio.timeout(beat_at - now()):
                     await self._something.wait()
-            if time.monotonic() >= beat_at:  # others may begin and end all the time
+            if now() >= beat_at:  # others may begin and end all the time
                 for offer, lease in leases.held:
                     self.note(offer, lease, None)
-                beat_at = time.monotonic() + _HEARTBEAT_SECONDS
+                beat_at = now() + _HEARTBEAT_SECONDS
             await self._write_newest()
 
     async def _write_newest(self) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
+from longhaul_core.clock import now
 from longhaul_core.store.records import LeaseOutcome
 from longhaul_trainer.play.runners.wire import Beaten, Result
 
@@ -59,8 +60,8 @@ class Lease:
     address: str
     """Of the gateway, as programs on the runner's machine reach it."""
     leased_at: float = field(default_factory=time.time)
-    heard_at: float = field(default_factory=time.monotonic)
-    """On the monotonic clock."""
+    heard_at: float = field(default_factory=now)
+    """By the event loop."""
     result: asyncio.Future[Result] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -114,7 +115,7 @@ class Leases:
         self._over: OrderedDict[str, str] = OrderedDict()
         """Why; empty for one whose result was taken."""
         self._mentioned_at = float("-inf")
-        """When the log last had it that episodes wait, on the monotonic clock."""
+        """When the log last had it that episodes wait, by the event loop."""
 
     @property
     def held(self) -> Sequence[tuple[Offer, Lease]]:
@@ -172,13 +173,12 @@ class Leases:
         """A runner says that it plays these."""
         over: dict[str, str] = {}
         enough: list[str] = []
-        now = time.monotonic()
         for lease_id in lease_ids:
             offer = self._held.get(lease_id)
             if offer is None or offer.lease is None:
                 over[lease_id] = self._over.get(lease_id) or _UNKNOWN
                 continue
-            offer.lease.heard_at = now
+            offer.lease.heard_at = now()
             if offer.lease.is_enough:
                 enough.append(lease_id)
         return Beaten(over=over, enough=tuple(enough))
@@ -192,7 +192,7 @@ class Leases:
         offer = self._held.get(lease_id)
         if offer is not None and offer.lease is not None:
             if not offer.lease.result.done():
-                offer.lease.heard_at = time.monotonic()
+                offer.lease.heard_at = now()
                 offer.lease.result.set_result(result)
             return
         if (waiting := self._waiting.pop(lease_id, None)) is not None:
@@ -208,8 +208,8 @@ class Leases:
             done, _ = await asyncio.wait({offer.taken}, timeout=_NOBODY_SECONDS)
             if done:
                 return offer.taken.result()
-            if not self._held and time.monotonic() >= self._mentioned_at + _NOBODY_SECONDS:
-                self._mentioned_at = time.monotonic()
+            if not self._held and now() >= self._mentioned_at + _NOBODY_SECONDS:
+                self._mentioned_at = now()
                 logger.warning(
                     "%d episodes wait, and no runner plays any; start `trainer runner`, and look "
                     "at what it prints",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from longhaul_core.clock import now
 from longhaul_core.errors import ProgramFailure, ProgramLimit, ProgramTimeout, RunnerLost
 from longhaul_core.types import Task
 from longhaul_trainer.gateway.task_data import task_data
@@ -86,7 +86,7 @@ class RemoteProgram:
             LeaseOver: The runner is lost, handed it back, or is late.
         """
         over = asyncio.create_task(enough.wait())
-        late_at = time.monotonic() + self.deadline_seconds + _GRACE_SECONDS
+        late_at = now() + self.deadline_seconds + _GRACE_SECONDS
         try:
             while not lease.result.done():
                 heard_at = lease.heard_at
@@ -94,11 +94,11 @@ class RemoteProgram:
                 waits = {lease.result} if lease.is_enough else {lease.result, over}
                 await asyncio.wait(
                     waits,
-                    timeout=max(0.0, until - time.monotonic()),
+                    timeout=max(0.0, until - now()),
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 lease.is_enough = over.done()
-                if lease.result.done() or time.monotonic() < until:
+                if lease.result.done() or now() < until:
                     continue
                 if until == late_at:
                     raise LeaseLate(
