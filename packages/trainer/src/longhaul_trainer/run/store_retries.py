@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 
 from longhaul_core.errors import StoreError
 from longhaul_core.store.addresses import is_temporary
@@ -34,12 +33,13 @@ class StoreRetries:
         """The store has taken something."""
         self._away_since, self._pause = None, FIRST_PAUSE_SECONDS
 
-    def pause_after(self, error: StoreError, *, began: float) -> float:
+    def pause_after(self, error: StoreError, *, began: float, ended: float) -> float:
         """Seconds until the next try.
 
         Args:
             error: What the last try ended by.
-            began: When that began, by `time.monotonic`.
+            began: When that began, in seconds of the caller's clock.
+            ended: When it ended.
 
         Raises:
             StoreError: The error, if it lasts, or has lasted for `LONGEST_AWAY_SECONDS`.
@@ -47,7 +47,7 @@ class StoreRetries:
         if not is_temporary(error):
             raise error
         self._away_since = began if self._away_since is None else self._away_since
-        away = time.monotonic() - self._away_since
+        away = ended - self._away_since
         if away > LONGEST_AWAY_SECONDS:
             raise error
         logger.warning("no record was taken for %.0f s, trying again: %s", away, error)

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Literal, TypeVar
 
+from longhaul_core.clock import now
 from longhaul_core.errors import StoreError
 from longhaul_core.store.maintenance import cancel_requested
 from longhaul_core.store.records import Heartbeat, Record, RunEnded, RunKind, RunStarted
@@ -131,13 +132,13 @@ class StoredRun:
 
         async with self._turn:
             while True:
-                began = time.monotonic()
+                began = now()
                 try:
                     result = await asyncio.to_thread(alone)
                 except StoreError as error:
                     if not self._is_patient:
                         raise
-                    await asyncio.sleep(self._retries.pause_after(error, began=began))
+                    await asyncio.sleep(self._retries.pause_after(error, began=began, ended=now()))
                 else:
                     self._retries.took()
                     return result

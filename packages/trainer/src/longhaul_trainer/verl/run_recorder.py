@@ -153,7 +153,8 @@ class _Writer:
             try:
                 action()
             except StoreError as error:
-                time.sleep(self._retries.pause_after(error, began=began))
+                pause = self._retries.pause_after(error, began=began, ended=time.monotonic())
+                time.sleep(pause)
             else:
                 self._retries.took()
                 return
