@@ -12,9 +12,9 @@ import pytest
 
 from fakes import StreamingScriptedPolicy
 from gateways import TASK, TRAINING, responder_of
+from longhaul_core.clock import now
 from longhaul_core.policy import ReplyPart
 from longhaul_core.rollout import EpisodeLimits, EpisodeSession, EpisodeSpec
-from longhaul_trainer.gateway import http
 from longhaul_trainer.gateway.app import Lobby, create_app
 from longhaul_trainer.gateway.authentication import EpisodeAccess
 from longhaul_trainer.gateway.dialects.anthropic_messages import AnthropicMessages
@@ -32,6 +32,7 @@ from longhaul_trainer.gateway.exchange import (
 from longhaul_trainer.gateway.http import Answer, Incoming, error_response, json_object, respond
 from longhaul_trainer.gateway.settings import GatewaySettings
 from reading_events import read_events
+from virtual_time import in_virtual_time
 
 OnDelta = Callable[[Delta], None] | None
 BODY = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]}
@@ -130,13 +131,14 @@ def text_of(client: Client) -> str:
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
-    """Run a test on a loop, and hold it to leave no task behind."""
+    """Run a test in virtual time, and hold it to leave no task behind."""
 
+    @in_virtual_time
     async def whole() -> None:
         await test()
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
-    asyncio.run(whole())
+    whole()
 
 
 def test_a_piece_is_sent_before_the_next_one_is_written() -> None:
@@ -273,13 +275,9 @@ def test_a_slow_client_costs_no_more_than_the_reply() -> None:
     run(test)
 
 
-def test_a_client_that_reads_nothing_for_long_counts_as_gone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(http, "_STALLED_SECONDS", 0.05)
-
+def test_a_client_that_reads_nothing_for_long_counts_as_gone() -> None:
     async def test() -> None:
-        client = Client()
+        client, began = Client(), now()
         client.reads.clear()
 
         async def answer(request: ChatRequest, on_delta: OnDelta) -> ChatReply:
@@ -290,24 +288,30 @@ def test_a_client_that_reads_nothing_for_long_counts_as_gone(
 
         await client.ask(OpenAIChat(), answer, stream=True)
         assert client.bodies == []
+        assert now() - began == pytest.approx(300)
 
     run(test)
 
 
 @pytest.mark.parametrize(
-    ("dialect", "sign"),
-    [(OpenAIChat(), b": waiting\n\n"), (AnthropicMessages(), b'data: {"type":"ping"}\n\n')],
+    ("dialect", "sign", "at_its_beginning"),
+    [
+        (OpenAIChat(), b": waiting\n\n", 0),
+        (AnthropicMessages(), b'data: {"type":"ping"}\n\n', 1),
+    ],
 )
-def test_a_silent_engine_is_no_silent_stream(dialect: Dialect, sign: bytes) -> None:
+def test_a_silent_engine_is_no_silent_stream(
+    dialect: Dialect, sign: bytes, at_its_beginning: int
+) -> None:
     async def test() -> None:
         client = Client()
 
         async def answer(request: ChatRequest, on_delta: OnDelta) -> ChatReply:
-            while client.body.count(sign) < 3:
-                await client.next_piece()
+            await asyncio.sleep(200)
             return reply_of("Hello")
 
-        await client.ask(dialect, answer, stream=True, keep_alive_seconds=0.01)
+        await client.ask(dialect, answer, stream=True)
+        assert client.body.count(sign) - at_its_beginning == 3  # after 60, 120 and 180 s
         assert b"Hello" in client.body
 
     run(test)
