@@ -57,6 +57,11 @@ def short_stages() -> RunConfig:
     )
 
 
+def watching(stages: StageClock, *, log_folder: Path) -> RunProgress:
+    """What watches over a run of short stages, fifty times a second."""
+    return RunProgress(stages, config=short_stages(), log_folder=log_folder, redraw_seconds=0.02)
+
+
 def silent_seconds(engine: Engine) -> float:
     with Session(engine) as session:
         return liveness(session, run_id="run", now=time.time()).silent_seconds
@@ -66,13 +71,14 @@ def silent_seconds(engine: Engine) -> float:
 def test_the_watch_goes_on_after_a_sign_of_life_that_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(progress_module, "REDRAW_SECONDS", 0.05)
     monkeypatch.setattr(progress_module, "ASK_SECONDS", 0.05)
     path = tmp_path / "store.db"
     config = RunConfig(num_training_steps=2, tasks_per_training_step=2)
     with recorder_of(path) as recorder:
         engine = open_store(path)
-        with RunProgress(StageClock(), config=config, log_folder=tmp_path) as progress:
+        with RunProgress(
+            StageClock(), config=config, log_folder=tmp_path, redraw_seconds=0.02
+        ) as progress:
             with refusing(path, "UPDATE OF heartbeat_at ON runs"):
                 progress.watch(recorder)
                 wait_for(lambda: "sign of life" in caplog.text)
@@ -87,11 +93,10 @@ def test_the_watch_goes_on_after_a_sign_of_life_that_failed(
 
 
 def test_a_stage_that_outlasts_its_own_limit_ends_the_run_with_the_setting_that_raises_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(progress_module, "REDRAW_SECONDS", 0.02)
     stages = StageClock()
-    with RunProgress(stages, config=short_stages(), log_folder=tmp_path) as progress:
+    with watching(stages, log_folder=tmp_path) as progress:
         stages.enter("checkpoint", training_step=3)
         time.sleep(0.3)  # longer than another stage's limit
         assert not progress.deadline_missed
@@ -110,7 +115,7 @@ def test_a_signal_cancels_a_run_and_a_second_one_changes_nothing(
     number: signal.Signals, tmp_path: Path
 ) -> None:
     before = signal.getsignal(number)
-    with RunProgress(StageClock(), config=short_stages(), log_folder=tmp_path) as progress:
+    with watching(StageClock(), log_folder=tmp_path) as progress:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(number)
         signal.raise_signal(number)
@@ -123,7 +128,7 @@ def test_a_signal_cancels_a_run_and_a_second_one_changes_nothing(
 def signalled_while_weights_change(folder: Path) -> Generator[tuple[RunProgress, StageClock]]:
     """A run that has had SIGTERM in its first update, and has minutes to end it."""
     stages = StageClock()
-    with RunProgress(stages, config=short_stages(), log_folder=folder) as progress:
+    with watching(stages, log_folder=folder) as progress:
         stages.begin_step(1)
         stages.begin_update(1)
         signal.raise_signal(signal.SIGTERM)
@@ -143,9 +148,8 @@ def test_a_signal_while_weights_change_lets_the_training_step_end(tmp_path: Path
 
 
 def test_a_training_step_that_ended_in_time_after_a_signal_is_kept_in_peace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(progress_module, "REDRAW_SECONDS", 0.02)
     with signalled_while_weights_change(tmp_path) as (progress, stages):
         stages.finished(training_step=1, metrics=METRICS)
         progress.hold_signals()
@@ -155,9 +159,8 @@ def test_a_training_step_that_ended_in_time_after_a_signal_is_kept_in_peace(
 
 
 def test_a_training_step_that_does_not_end_in_time_after_a_signal_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(progress_module, "REDRAW_SECONDS", 0.02)
     with signalled_while_weights_change(tmp_path) as (progress, _):
         with pytest.raises(KeyboardInterrupt):
             progress._ends_at = 0.0
@@ -167,7 +170,7 @@ def test_a_training_step_that_does_not_end_in_time_after_a_signal_is_left(
 def test_under_nohup_a_run_outlives_its_terminal(tmp_path: Path) -> None:
     earlier = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with RunProgress(StageClock(), config=short_stages(), log_folder=tmp_path) as progress:
+        with watching(StageClock(), log_folder=tmp_path) as progress:
             signal.raise_signal(signal.SIGHUP)
             assert not progress.terminated
     finally:
@@ -175,11 +178,10 @@ def test_under_nohup_a_run_outlives_its_terminal(tmp_path: Path) -> None:
 
 
 def test_sigterm_hinders_no_run_that_is_ending_but_a_stage_that_takes_too_long_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(progress_module, "REDRAW_SECONDS", 0.02)
     stages = StageClock()
-    with RunProgress(stages, config=short_stages(), log_folder=tmp_path) as progress:
+    with watching(stages, log_folder=tmp_path) as progress:
         progress.look_away()
         signal.raise_signal(signal.SIGTERM)
         assert progress.terminated
@@ -190,13 +192,12 @@ def test_sigterm_hinders_no_run_that_is_ending_but_a_stage_that_takes_too_long_d
 
 
 def test_the_watch_interrupts_a_run_in_the_background_of_a_script_where_sigint_is_ignored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(progress_module, "REDRAW_SECONDS", 0.02)
     stages = StageClock()
     earlier = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with RunProgress(stages, config=short_stages(), log_folder=tmp_path) as progress:
+        with watching(stages, log_folder=tmp_path) as progress:
             with pytest.raises(KeyboardInterrupt):
                 stages.enter("weight sync", training_step=1)
                 wait_for(lambda: False)
@@ -224,11 +225,10 @@ def test_where_nobody_reads_any_more_what_a_run_prints_the_run_goes_on(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(progress_module, "REDRAW_SECONDS", 0.02)
     stages = StageClock()
     with (
         standard_output(kind) as ours,
-        RunProgress(stages, config=short_stages(), log_folder=tmp_path) as progress,
+        watching(stages, log_folder=tmp_path) as progress,
     ):
         progress.say("a line of a gateway")
         read = b""

@@ -50,13 +50,21 @@ ASK_SECONDS = 3.0
 class RunProgress:
     """Shows a run and watches over it, on a thread of its own, while the block runs."""
 
-    def __init__(self, stages: StageClock, *, config: RunConfig, log_folder: Path) -> None:
+    def __init__(
+        self,
+        stages: StageClock,
+        *,
+        config: RunConfig,
+        log_folder: Path,
+        redraw_seconds: float = REDRAW_SECONDS,
+    ) -> None:
         self.cancelled_by = ""
         """Who cancelled, if it was not Ctrl-C."""
         self.deadline_missed = ""
         """Which stage outlasted its limit."""
         self.terminated = False
         """Whether SIGTERM or SIGHUP came; Ray's processes may have had it too."""
+        self._redraw_seconds = redraw_seconds
         self._stages = stages
         self._config = config
         self._log = log_folder / "processes.log"
@@ -168,7 +176,7 @@ class RunProgress:
             self._recorder = None
 
     def _watch(self) -> None:
-        while not self._ended.wait(REDRAW_SECONDS):
+        while not self._ended.wait(self._redraw_seconds):
             self._check_stage()
             if time.monotonic() > self._ends_at:
                 self._ends_at = math.inf
