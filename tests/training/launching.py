@@ -17,7 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from typer.testing import CliRunner
+
 from longhaul_core.processes import descendants
+from longhaul_trainer.cli.main import app
 from longhaul_trainer.verl.cpu.preload import SHARED_ZYGOTE
 
 ROOT = Path(__file__).parents[2]
@@ -138,6 +141,16 @@ def finish(
 def run(folder: Path, *arguments: str, cold: bool = False) -> Launched:
     """Start `trainer …` and wait for its end."""
     return finish(trainer(folder, *arguments, cold=cold), folder)
+
+
+def audit(launched: Launched) -> None:
+    """Have a run audited, as `trainer audit` does, and assert that it is as it was meant.
+
+    In this process: a fork of the command takes 4 s to come to it.
+    """
+    with contextlib.chdir(launched.folder):
+        ended = CliRunner().invoke(app, ["audit", launched.run_id])
+    assert ended.exit_code == 0, ended.output
 
 
 def path_with_tests() -> str:

@@ -12,6 +12,7 @@ from training.critic import assert_a_critic_learned
 from training.greedy import assert_each_group_is_compared_with_its_greedy_episode
 from training.launching import (
     Launched,
+    audit,
     finish,
     in_world,
     kill_group,
@@ -78,8 +79,7 @@ def launch(folder: Path, *options: str, on_stale: str) -> Launched:
 
 
 def assert_audit_is_clean(launched: Launched, *, num_training_steps: int) -> None:
-    ended = run(launched.folder, "audit", launched.run_id)
-    assert ended.returncode == 0, ended.output
+    audit(launched)
     audited = launched.query(
         "SELECT num_training_steps, num_findings FROM audits ORDER BY audited_at DESC LIMIT 1"
     )

@@ -18,7 +18,7 @@ from longhaul_core.types import Picture
 from longhaul_viewer import links
 from training import drawn_world, wordy_world
 from training.drawn_world import picture
-from training.launching import Launched, run
+from training.launching import Launched, audit, run
 from variation import assert_several
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -114,9 +114,7 @@ def test_the_loss_read_every_call_of_an_update_once(mixed: Launched) -> None:
 
 
 def test_the_audit_of_the_whole_run_is_clean(mixed: Launched) -> None:
-    audited = run(mixed.folder, "audit", "last")
-
-    assert audited.returncode == 0, audited.output
+    audit(mixed)
     (rules,) = mixed.query("SELECT rules_json FROM audits ORDER BY audited_at DESC LIMIT 1")
     checked = {rule["name"]: rule["num_checked"] for rule in json.loads(rules[0])}
     assert checked["pictures"] > 0

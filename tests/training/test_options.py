@@ -13,7 +13,7 @@ from longhaul_core.store import read_only_engine
 from longhaul_core.store.queries import get_episode
 from longhaul_trainer.models import prepare_model
 from training.critic import assert_a_critic_learned
-from training.launching import Launched, in_world, path_with_tests, run
+from training.launching import Launched, audit, in_world, path_with_tests, run
 from training.test_smoke_run import LOGPROB_BOUND
 from training.wordy_world import ID
 
@@ -244,8 +244,6 @@ def test_a_critic_is_asked_and_taught_where_there_is_one(trained: Launched, opti
 
 
 def test_the_audit_finds_nothing(trained: Launched) -> None:
-    audited = run(trained.folder, "audit", trained.run_id)
-
-    assert audited.returncode == 0, audited.output
+    audit(trained)
     assert trained.value("SELECT count(*) FROM audits") == 2
     assert trained.value("SELECT sum(num_findings) FROM audits") == 0

@@ -11,7 +11,7 @@ import pytest
 
 from training import slow_agent
 from training.critic import assert_a_critic_learned
-from training.launching import Launched, path_with_tests, run
+from training.launching import Launched, audit, path_with_tests, run
 from variation import assert_several
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -58,8 +58,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, agents_python: Path) -> La
 
 
 def assert_audit_is_clean(launched: Launched) -> None:
-    audited = run(launched.folder, "audit", "last")
-    assert audited.returncode == 0, audited.output
+    audit(launched)
 
 
 def test_every_agent_plays_in_every_training_step_and_none_fails(trained: Launched) -> None:

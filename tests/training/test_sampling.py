@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from training.coin_world import ID, PLAYERS, PRICE
-from training.launching import Launched, in_world, path_with_tests, run, wait_for_the_dead
+from training.launching import Launched, audit, in_world, path_with_tests, run, wait_for_the_dead
 from variation import assert_several
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -142,7 +142,5 @@ def test_credit_saw_the_runs_own_rewards_and_the_store_keeps_both(trained: Launc
 
 
 def test_the_audit_finds_nothing(trained: Launched) -> None:
-    audited = run(trained.folder, "audit", trained.run_id)
-
-    assert audited.returncode == 0, audited.output
+    audit(trained)
     assert trained.value("SELECT sum(num_findings) FROM audits") == 0

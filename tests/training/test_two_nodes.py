@@ -14,6 +14,7 @@ from training.launching import (
     FORKED_TRAINER,
     SMOKE,
     Launched,
+    audit,
     finish,
     run,
     trainer,
@@ -128,9 +129,7 @@ def test_the_engines_of_both_nodes_have_the_learners_weights(trained: Launched) 
 
 
 def test_the_audit_finds_nothing(trained: Launched) -> None:
-    audited = run(trained.folder, "audit", trained.run_id)
-
-    assert audited.returncode == 0, audited.output
+    audit(trained)
 
 
 def test_the_cluster_outlives_the_run_and_carries_the_next(cluster: str, trained: Launched) -> None:

@@ -18,6 +18,7 @@ from longhaul_trainer.models import prepare_model
 from training.greedy import assert_each_group_is_compared_with_its_greedy_episode
 from training.launching import (
     Launched,
+    audit,
     finish,
     in_world,
     path_with_tests,
@@ -194,7 +195,5 @@ def test_the_final_weights_are_whole_and_have_moved(trained: Launched, tmp_path:
 
 
 def test_the_audit_finds_nothing(trained: Launched) -> None:
-    audited = run(trained.folder, "audit", trained.run_id)
-
-    assert audited.returncode == 0, audited.output
+    audit(trained)
     assert trained.value("SELECT sum(num_findings) FROM audits") == 0
