@@ -1,4 +1,4 @@
-"""Tests for `longhaul_trainer.run.store_retries`: when a write is tried again, and for how long."""
+"""Tests for `run.store_retries`: when a write is tried again, and for how long."""
 
 import pytest
 from hypothesis import given

@@ -22,11 +22,11 @@ from store_samples import run_started
 
 
 @contextmanager
-def ray_here(*, python: str | None = None) -> Generator[None]:
+def ray_here(*, python: str) -> Generator[None]:
     """A Ray that ends with the block. Needs the variables of `cpu_run`.
 
     Args:
-        python: What its workers are started with, as a run's are; this one if None.
+        python: What its workers are started with, as a run's are.
     """
     with lean_ray():
         ray.init(
@@ -36,7 +36,7 @@ def ray_here(*, python: str | None = None) -> Generator[None]:
             include_dashboard=False,
             log_to_driver=False,
             configure_logging=False,
-            runtime_env=None if python is None else {"py_executable": shlex.quote(python)},
+            runtime_env={"py_executable": shlex.quote(python)},
         )
     try:
         yield

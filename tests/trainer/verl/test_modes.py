@@ -11,6 +11,7 @@ from ray.exceptions import RayActorError
 from longhaul_core.errors import LonghaulError
 from longhaul_trainer.config import RunConfig
 from trainer.verl.local_ray import ray_here, wait_for
+from trainer.verl.pythons import Pythons
 from trainer.verl.test_settings import settings_of
 from verl_process import IMPORTS_VERL
 
@@ -36,8 +37,8 @@ class Engine:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _ray(cpu_run: None) -> Generator[None]:
-    with ray_here():
+def _ray(cpu_run: None, pythons: Pythons) -> Generator[None]:
+    with ray_here(python=pythons.engine):
         yield
 
 

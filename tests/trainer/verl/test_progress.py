@@ -20,6 +20,7 @@ from longhaul_trainer.training.stages import StageClock
 from longhaul_trainer.verl import progress as progress_module
 from longhaul_trainer.verl.progress import RunProgress
 from trainer.verl.local_ray import ray_here, recorder_of, refusing, wait_for
+from trainer.verl.pythons import Pythons
 
 pytestmark = [
     pytest.mark.usefixtures("cpu_run"),
@@ -31,8 +32,8 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def _ray(cpu_run: None) -> Generator[None]:
-    with ray_here():
+def _ray(cpu_run: None, pythons: Pythons) -> Generator[None]:
+    with ray_here(python=pythons.engine):
         yield
 
 

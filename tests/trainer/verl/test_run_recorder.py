@@ -24,6 +24,7 @@ from longhaul_trainer.verl import run_recorder as recorder_module
 from longhaul_trainer.verl.run_recorder import RunRecorder, WriterLost, WriterStatus, _Writer
 from store_samples import make_decisions, make_training_step, run_started
 from trainer.verl.local_ray import held, ray_here, recorder_of, refusing, wait_for
+from trainer.verl.pythons import Pythons
 
 pytestmark = [
     pytest.mark.usefixtures("cpu_run"),
@@ -161,8 +162,8 @@ class TestRunRecorder:
     """The writer in a process of its own."""
 
     @pytest.fixture(scope="class", autouse=True)
-    def _ray(self, cpu_run: None) -> Generator[None]:
-        with ray_here():
+    def _ray(self, cpu_run: None, pythons: Pythons) -> Generator[None]:
+        with ray_here(python=pythons.engine):
             yield
 
     @pytest.fixture
