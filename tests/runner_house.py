@@ -50,14 +50,22 @@ class RunningRunner:
 
 @contextmanager
 def running(
-    address: str, *options: str, log: Path, token: str = TOKEN, whole: bool = False
+    address: str, *options: str, log: Path, token: str = TOKEN, python: str | None = None
 ) -> Generator[RunningRunner]:
-    """A runner of the command line, until the block ends."""
+    """A runner of the command line, until the block ends.
+
+    Args:
+        address: Of a gateway.
+        options: Of the command.
+        log: What it prints.
+        token: Of the runner.
+        python: One that is quick to start and runs the whole command line; None for a process
+            that signals reach and whose programs are below it, of the one command.
+    """
     with log.open("w", encoding="utf-8") as file:
         process = subprocess.Popen(
             [
-                *[sys.executable, "-c", WHOLE if whole else QUICK],
-                *(["runner"] if whole else []),
+                *([python, "-c", WHOLE, "runner"] if python else [sys.executable, "-c", QUICK]),
                 *["--connect", address, *options, "--", *COMMAND],
             ],
             stdout=file,

@@ -5,6 +5,7 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import psutil
@@ -65,7 +66,7 @@ def lost(outcome: EpisodeOutcome) -> FailedEpisode:
 
 
 def test_a_runner_plays_and_what_its_program_left_is_the_episodes(
-    house: RemoteHouse, tmp_path: Path
+    house: RemoteHouse, tmp_path: Path, quick_python: str
 ) -> None:
     async def play() -> list[EpisodeOutcome]:
         playing = [
@@ -78,9 +79,8 @@ def test_a_runner_plays_and_what_its_program_left_is_the_episodes(
         ]
         return await asyncio.gather(*playing)
 
-    with running(
-        house.gateway.address, "--concurrency", "4", "--name", "one", log=tmp_path / "log"
-    ):
+    options = ("--concurrency", "4", "--name", "one")
+    with running(house.gateway.address, *options, log=tmp_path / "log", python=quick_python):
         solved, paid, crashed, late, unpaid, over = house.run(play())
 
     assert isinstance(solved, Trajectory), solved
@@ -101,18 +101,20 @@ def test_a_runner_plays_and_what_its_program_left_is_the_episodes(
     assert house.noted.count(("one", "returned")) == 6
 
 
-def test_two_runners_share_the_episodes(house: RemoteHouse, tmp_path: Path) -> None:
+def test_two_runners_share_the_episodes(
+    house: RemoteHouse, tmp_path: Path, quick_python: str
+) -> None:
     house.noted.clear()
 
     async def play() -> list[EpisodeOutcome]:
         some = [house.play_remotely("slow", 0.3, sample_index=place) for place in range(12)]
         return await asyncio.gather(*some)
 
-    at_once = ("--concurrency", "4")
-    with (
-        running(house.gateway.address, *at_once, "--name", "one", log=tmp_path / "one"),
-        running(house.gateway.address, *at_once, "--name", "two", log=tmp_path / "two"),
-    ):
+    def sharing(name: str) -> AbstractContextManager[RunningRunner]:
+        options = ("--concurrency", "4", "--name", name)
+        return running(house.gateway.address, *options, log=tmp_path / name, python=quick_python)
+
+    with sharing("one"), sharing("two"):
         house.run(until("all places wait", lambda: len(waiting_runners(house.leases)) == 8))
         outcomes = house.run(play())
 
@@ -173,7 +175,7 @@ def test_a_runner_that_stops_is_lost_and_what_its_program_still_sends_is_refused
 
 
 def test_replies_that_are_lost_on_the_way_change_nothing(
-    house: RemoteHouse, tmp_path: Path
+    house: RemoteHouse, tmp_path: Path, quick_python: str
 ) -> None:
     house.noted.clear()
     house.leases.lost_seconds = 20.0  # each lost reply makes a pause
@@ -182,9 +184,8 @@ def test_replies_that_are_lost_on_the_way_change_nothing(
     async def play() -> tuple[list[EpisodeOutcome], int]:
         port = int(house.gateway.address.rpartition(":")[2])
         async with lossy_proxy(lambda: port, loses=lambda: draw.random() < 0.15) as proxy:
-            with running(
-                f"http://127.0.0.1:{proxy.port}", "--concurrency", "4", log=tmp_path / "log"
-            ):
+            address, options = f"http://127.0.0.1:{proxy.port}", ("--concurrency", "4")
+            with running(address, *options, log=tmp_path / "log", python=quick_python):
                 some = [house.play_remotely("no_call", sample_index=n) for n in range(24)]
                 return await asyncio.gather(*some), proxy.num_lost
 
@@ -198,8 +199,11 @@ def test_replies_that_are_lost_on_the_way_change_nothing(
     assert len(house.noted) == 2 * len(outcomes)  # each was leased once, and returned once
 
 
-def test_a_wrong_token_ends_the_runner(house: RemoteHouse, tmp_path: Path) -> None:
-    with running(house.gateway.address, log=tmp_path / "log", token="b" * 20, whole=True) as runner:
+def test_a_wrong_token_ends_the_runner(
+    house: RemoteHouse, tmp_path: Path, quick_python: str
+) -> None:
+    wrong, log = "b" * 20, tmp_path / "log"
+    with running(house.gateway.address, log=log, token=wrong, python=quick_python) as runner:
         assert house.run(asyncio.to_thread(runner.ended)) == 2
 
         assert "401" in runner.log
@@ -249,9 +253,9 @@ def test_a_second_ctrl_c_hands_the_episode_back_at_once(house: RemoteHouse, tmp_
     assert house.noted[-1][1] == "handed_back"
 
 
-def test_a_runner_ends_when_no_run_is_there_for_too_long(tmp_path: Path) -> None:
-    nobody = "http://127.0.0.1:9"  # the port of `discard`
+def test_a_runner_ends_when_no_run_is_there_for_too_long(tmp_path: Path, quick_python: str) -> None:
+    nobody, options = "http://127.0.0.1:9", ("--unreachable-seconds", "1")  # `discard`'s port
 
-    with running(nobody, "--unreachable-seconds", "1", log=tmp_path / "log", whole=True) as runner:
+    with running(nobody, *options, log=tmp_path / "log", python=quick_python) as runner:
         assert runner.ended() == 3
         assert "no gateway answered for 1 s" in runner.log
