@@ -61,7 +61,7 @@ class Sampled(StreamingScriptedPolicy):
 
 
 def run_of(function: str = "one_call", **settings: Any) -> RunConfig:  # noqa: ANN401
-    name = f"trainer.programs.test_player:{function}"
+    name = f"trainer.play.programs.test_player:{function}"
     return RunConfig.model_validate(
         {
             "num_training_steps": 1,
@@ -137,7 +137,7 @@ def test_an_episode_without_a_trained_call_has_failed_where_it_would_be_learned_
 
 
 def test_the_policy_answers_by_the_models_own_name_until_the_horizon() -> None:
-    outcome = played(run_of("endless", grader="trainer.programs.test_player:grade"))
+    outcome = played(run_of("endless", grader="trainer.play.programs.test_player:grade"))
 
     assert isinstance(outcome, Trajectory), outcome
     assert len(outcome.steps) == LIMITS.horizon
@@ -158,7 +158,7 @@ def test_the_policy_answers_by_a_name_that_a_program_has_in_its_code() -> None:
 
 
 def test_a_limit_on_calls_is_the_runs() -> None:
-    limited = run_of("endless", grader="trainer.programs.test_player:grade", max_calls=2)
+    limited = run_of("endless", grader="trainer.play.programs.test_player:grade", max_calls=2)
 
     outcome = played(limited)
 
