@@ -21,7 +21,6 @@ from longhaul_trainer.cli.arguments import console_of
 from longhaul_trainer.cli.evaluate import to_be_played
 from longhaul_trainer.cli.stored_runs import find_in_store
 from longhaul_trainer.cli.train import read_description
-from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.episodes import MemoryConfig
 from longhaul_trainer.config.load import stored_config
 from longhaul_trainer.play.memory_lab.figures import MemoryFigures
@@ -70,35 +69,37 @@ def compare_in_store(
         run_id = find_in_store(engine, reference, store)
         with store_errors(describe_store(engine.url)), Session(engine) as session:
             episodes = _episodes(session, run_id, chosen)
-            config_json = queries.get_run(session, run_id=run_id).config_json
+            run = queries.get_run(session, run_id=run_id)
         config = (
-            stored_config(config_json, run_id=run_id)
+            stored_config(run.config_json, run_id=run_id)
             if description is None
             else read_description(description, None)
         )
         if overrides:
             config = to_be_played(config, overrides, source=description or run_id)
-        lab = asyncio.run(_filled(config, memories, episodes, lambda: Session(engine)))
+        lab = MemoryLab(config, memories)
+        imported = run.summary.kind == "imported"
+        with store_errors(describe_store(engine.url)):
+            asyncio.run(_fill(lab, episodes, lambda: Session(engine), imported=imported))
     finally:
         engine.dispose()
     _show(lab, run_id=run_id, num_episodes=len(episodes))
 
 
-async def _filled(
-    config: RunConfig,
-    memories: Sequence[MemoryConfig],
+async def _fill(
+    lab: MemoryLab,
     episodes: Sequence[queries.EpisodeSummary],
     opened: Callable[[], Session],
-) -> MemoryLab:
-    lab = MemoryLab(config, memories)
+    *,
+    imported: bool,
+) -> None:
     try:
         for each in episodes:
             with opened() as session:
                 recorded = queries.recorded_episode(session, each.episode_id)
-            await lab.add(LabEpisode(each.episode_id, each.group_id, recorded))
+            await lab.add(LabEpisode(each.episode_id, each.group_id, recorded, imported))
     finally:
         await lab.close()
-    return lab
 
 
 def _episodes(session: Session, run_id: str, chosen: Chosen) -> list[queries.EpisodeSummary]:

@@ -56,6 +56,8 @@ class LabEpisode(NamedTuple):
     episode_id: str
     group: GroupId
     recorded: Trajectory
+    imported: bool = False
+    """Whether it is of a file, which need not tell actions from replies."""
 
 
 @dataclass(slots=True)
@@ -192,7 +194,7 @@ class MemoryLab:
             EpisodeSpec(task=recorded.task, seed=0),
             recorded,
             agent=self._agents[name, entry.id],
-            imported=True,  # a whole reply for an action is as good here as what was read from it
+            imported=episode.imported,
             asks_more=asks_more,
             policy_version=0,
             limits=limits_of(self._config, entry, horizon=recorded.horizon),
