@@ -16,14 +16,12 @@ import numpy as np
 
 from longhaul_core.advantages.credit import FloatArray
 from longhaul_core.advantages.estimators import ESTIMATORS, EstimatorSettings, Group
-from longhaul_core.evaluation import Interval
 from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.page_part import PagePart
 from longhaul_core.rollout import episode_seed
 from longhaul_core.truth import (
     INVALID,
     ExactValues,
-    Judgement,
     Policy,
     SampledAdvantage,
     StateGraph,
@@ -37,10 +35,10 @@ from longhaul_core.truth import (
     play_episode,
     sampled_value,
     score_against_truth,
-    shuffled,
     tabulated,
     true_advantages,
 )
+from longhaul_core.truth.tables import figures_by_chance, figures_of, shown, table_of
 from longhaul_core.types import Observation, Split, Task, Trajectory
 from longhaul_envs.key_door.tasks import KeyDoorOptions
 from longhaul_envs.key_door.tasks import tasks as key_door_tasks
@@ -310,66 +308,6 @@ def by_training_steps(
     for first in range(0, len(groups), GROUPS_PER_TRAINING_STEP):
         found += estimated_advantages(groups[first : first + GROUPS_PER_TRAINING_STEP], settings)
     return found
-
-
-COLUMNS: Mapping[str, Callable[[Judgement], Interval | None]] = {
-    "sign": lambda judged: judged.sign_agreement,
-    "sign by chance": lambda judged: judged.sign_by_chance,
-    "ρ episode": lambda judged: judged.spearman_in_episode,
-    "τ episode": lambda judged: judged.kendall_in_episode,
-    "ρ group": lambda judged: judged.spearman_in_group,
-    "τ group": lambda judged: judged.kendall_in_group,
-    "decisive recall": lambda judged: judged.decisive_recall,
-    "slope": lambda judged: judged.calibration_slope,
-    "no credit": lambda judged: judged.share_without_credit,
-    "episodes ordered": lambda judged: judged.share_of_episodes_ordered,
-}
-
-
-Figures = Mapping[str, Interval | None]
-"""By column."""
-
-
-def figures_of(judged: Judgement) -> Figures:
-    """With their intervals over groups."""
-    return {column: figure(judged) for column, figure in COLUMNS.items()}
-
-
-def figures_by_chance(truth: Advantages, *, num_shuffles: int) -> Figures:
-    """Of the shuffled truth: the mean over shuffles, and the range that holds 95 % of them."""
-    of_each = [
-        figures_of(score_against_truth(shuffled(truth, seed=seed), truth, num_resamples=100))
-        for seed in range(num_shuffles)
-    ]
-    found: dict[str, Interval | None] = {}
-    for column in COLUMNS:
-        estimates = [one.estimate for figures in of_each if (one := figures[column]) is not None]
-        if estimates:
-            low, high = np.quantile(estimates, [0.025, 0.975]).tolist()
-            found[column] = Interval(float(np.mean(estimates)), low, high, 0.95, len(estimates))
-        else:
-            found[column] = None
-    return found
-
-
-def table_of(rows: Mapping[str, Figures]) -> str:
-    """As Markdown."""
-    lines = [f"| estimator | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 1) + "|"]
-    for name, figures in rows.items():
-        cells = [
-            shown(figure, digits=3 if column == "slope" else 2)
-            for column, figure in figures.items()
-        ]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def shown(figure: Interval | None, *, digits: int = 2) -> str:
-    """With its interval or range of 95 %."""
-    if figure is None:
-        return "–"
-    low, estimate, high = (f"{x:z.{digits}f}" for x in (figure.low, figure.estimate, figure.high))
-    return f"{estimate} [{low}, {high}]"
 
 
 def check_of_sampled_values(known: Sequence[Known], *, num_pairs: int) -> str:

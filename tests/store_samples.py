@@ -1,5 +1,6 @@
 """Records for tests and benchmarks of the store, built from numbers alone."""
 
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -369,6 +370,48 @@ def make_record(
         branched_at_step=1 if is_branch else None,
         branched_action=branched_action,
     )
+
+
+def measured(
+    episode_id: str,
+    *,
+    choice: Sequence[tuple[float, ...]],
+    taken: Sequence[tuple[float, ...]],
+    step: int = 1,
+    run_id: str = "truth",
+    name: str = "truth-random",
+    seed: int = 0,
+) -> list[Record]:
+    """A run that continues an episode at a step: the rewards of each continuation's steps.
+
+    Args:
+        episode_id: What is continued.
+        choice: Of those whose action whoever goes on chose.
+        taken: Of those that took the stored action.
+        step: At which they begin.
+        run_id: Of the run.
+        name: Says who goes on.
+        seed: Of the run; its discount is 0.5.
+    """
+    config = {"name": name, "seed": seed, "store": run_id, "algorithm": {"discount": 0.5}}
+    started = replace(run_started(run_id), name=name, kind="branch", config_json=json.dumps(config))
+    played: list[Record] = [
+        replace(
+            make_record(
+                make_trajectory(rewards=rewards, sample_index=sample),
+                run_id=run_id,
+                phase="branch",
+                training_step=0,
+                group_index=group,
+                branched_action=action,
+            ),
+            branched_from=episode_id,
+            branched_at_step=step,
+        )
+        for group, action, of_set in ((2 * step, None, choice), (2 * step + 1, "go", taken))
+        for sample, rewards in enumerate(of_set)
+    ]
+    return [started, *played]
 
 
 def make_credit(record: EpisodeRecord, *, episode_advantage: float = 0.5) -> EpisodeCredit:

@@ -6,6 +6,7 @@ import credit_truth
 import pytest
 
 from longhaul_core.advantages.estimators import ESTIMATORS
+from longhaul_core.truth.tables import COLUMNS
 
 PAGE = Path(__file__).parents[2] / "docs" / "credit_truth.md"
 CONTROLS = ("planted right", "planted wrong", "shuffled truth")
@@ -17,7 +18,7 @@ def require_all_tables(tables: str) -> None:
     num_tables = num_environments * len(credit_truth.STRENGTHS)
     for environment in credit_truth.ENVIRONMENTS:
         assert tables.count(f"### {environment.name}\n") == 1
-    assert tables.count(f"| estimator | {' | '.join(credit_truth.COLUMNS)} |") == num_tables
+    assert tables.count(f"| estimator | {' | '.join(COLUMNS)} |") == num_tables
     for name, estimator in ESTIMATORS.items():
         row = f"| {name}, exact critic |" if estimator.needs_critic else f"| {name} |"
         assert tables.count(row) == num_tables, name

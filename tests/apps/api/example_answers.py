@@ -37,6 +37,7 @@ from store_samples import (
     make_record,
     make_task,
     make_trajectory,
+    measured,
 )
 from walks import Walk, credited, records, settings, started
 
@@ -73,6 +74,7 @@ ADDRESSES = (
     f"{EPISODE}/changes",
     f"{EPISODE}/transcript",
     f"{EPISODE}/neighbours",
+    f"/episodes/{RUN}/0/train/1/0/1/0/truth",
     f"{EPISODE}/steps/0",
     f"{EPISODE}/steps/0/calls/0/tokens",
     "/search?words=you",
@@ -154,6 +156,7 @@ def write_example_store(store: str) -> None:
                 RunEnded(
                     run_id=RUN, attempt=0, status="finished", message="", ended_at=1_760_001e3
                 ),
+                *measured(group[1].episode_id, step=0, choice=[(1.0,)], taken=[(0.0,)]),
             ]
         )
         writer.write(

@@ -19,7 +19,7 @@ from longhaul_api.responses import code_version
 from longhaul_api.settings import ApiSettings
 from longhaul_core.store import Label, StoreWriter
 from longhaul_core.store.session import read_only_engine
-from store_samples import make_record, make_trajectory, run_started
+from store_samples import make_record, make_trajectory, measured, run_started
 
 API, CORE = (Path(package.__path__[0]) for package in (longhaul_api, longhaul_core))
 PARTS = ("outline", "texts", "changes", "transcript", "steps/2", "steps/2/calls/0/tokens")
@@ -192,3 +192,27 @@ def test_what_is_not_there_is_404(client: TestClient, part: str) -> None:
 )
 def test_a_number_that_makes_no_sense_is_422(client: TestClient, part: str) -> None:
     assert client.get(f"/episodes/{EPISODE_ID}/{part}").status_code == 422
+
+
+def test_the_truth_of_a_step_is_there_as_soon_as_its_continuations_are(tmp_path: Path) -> None:
+    record = make_record(make_trajectory())
+    store = str(tmp_path / "store.db")
+    with StoreWriter(store) as writer:
+        writer.write([run_started(), record])
+    engine = read_only_engine(store)
+    with TestClient(create_app(engine, ApiSettings()), base_url="http://127.0.0.1") as client:
+        address = f"/episodes/{record.episode_id}/truth"
+        assert client.get(address).json() == []
+        with StoreWriter(store) as writer:
+            writer.write(
+                measured(record.episode_id, choice=[(0.0, 0.0)] * 40, taken=[(0.0, 1.0)] * 40)
+            )
+        [truth] = client.get(address).json()
+        assert client.get("/episodes/nobody/truth").status_code == 404
+    engine.dispose()
+    assert (truth["continued_by"], truth["discount"]) == ("random", 0.5)
+    [step] = truth["steps"]
+    assert (step["step_index"], step["has_effect"]) == (1, True)
+    assert step["value"]["estimate"] == 0.0 < step["value"]["high"]
+    assert step["action_value"]["num_continuations"] == 40
+    assert step["advantage"]["low"] < step["advantage"]["estimate"] == 1.0

@@ -26,6 +26,7 @@ from store_samples import (
     make_decisions,
     make_record,
     make_trajectory,
+    measured,
     run_started,
 )
 
@@ -71,6 +72,42 @@ def expect_step(page: Page, step: int, *, episode_id: str = EPISODE_ID) -> None:
 def expect_address(page: Page, *parts: str) -> None:
     for part in parts:
         expect(page).to_have_url(re.compile(re.escape(part)))
+
+
+def test_the_truth_of_measured_steps_is_a_strip_under_the_advantages(
+    page: Page, long_chat: str, workshop: Workshop
+) -> None:
+    episode = f"{EPISODE_ID[:-4]}/1/0"
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(write_measured, workshop.url, episode).result()
+
+    open_replay(page, long_chat, episode, step=1)
+
+    expect(page.locator(".strip .axes")).to_contain_text("truth (random)")
+    ticks = page.locator(".tick")
+    expect(ticks.nth(0).locator(".unmeasured")).to_have_count(1)
+    expect(ticks.nth(1).locator(".half:not(.unsure) u")).to_have_count(1)
+    expect(ticks.nth(2).locator(".half.unsure u")).to_have_count(1)
+    expect(ticks.nth(1)).to_have_attribute("title", re.compile(r"truth \(random\) \+1 \["))
+    expect(ticks.nth(1)).to_have_class(re.compile("here"))
+    facts = page.locator(".facts", has_text="continued by random")
+    expect(facts).to_contain_text("Q − V")
+    expect(facts).to_contain_text("80")
+    page.keyboard.press("Home")
+    expect(page.locator(".facts", has_text="continued by random")).to_have_count(0)
+
+
+def write_measured(store: str, episode: str) -> None:
+    none = (0.0,)
+    with StoreWriter(store) as writer:
+        writer.write(
+            [
+                *measured(episode, choice=[none * 2] * 40, taken=[(0.0, 1.0)] * 40),
+                *measured(
+                    episode, step=2, choice=[none * 3, (0.0, 0.0, 1.0)], taken=[none * 3] * 2
+                ),
+            ]
+        )
 
 
 def test_every_key_moves_what_it_says(page: Page, long_chat: str) -> None:

@@ -21,7 +21,7 @@ from longhaul_core.store.models import Base
 from longhaul_core.store.queries import EpisodeFilter, EpisodeSort, GroupFilter, GroupId, replay
 from longhaul_core.store.retention import Retention
 from longhaul_core.types import StopReason
-from store_samples import one_of_each, run_started
+from store_samples import measured, one_of_each, run_started
 
 EPISODE = "first/0/train/1/0/0/0"
 PROGRAM = "run/0/validation/2/0/0/0"
@@ -36,6 +36,7 @@ def write(store: str) -> None:
         writer.write(one_of_each())
         for record in one_of_each():  # which changes nothing
             writer.write([record])
+        writer.write(measured(EPISODE, choice=[(0.0, 1.0)] * 3, taken=[(0.0, 0.5)] * 2))
 
 
 def resume(engine: Engine) -> None:
@@ -92,6 +93,8 @@ MORE: dict[str, list[dict[str, Any]]] = {
             for descending in (False, True)
         ),
     ],
+    "sampled_truth": [{"episode_id": EPISODE}],
+    "continued_steps": [{"episode_ids": [EPISODE, PROGRAM]}],
     "count_episodes": [{"where": where} for where in FILTERS],
     "list_groups": [
         {"run_id": run_id, "where": where, "limit": 1000, "descending": descending}

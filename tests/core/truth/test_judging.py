@@ -1,6 +1,7 @@
 """Advantages against the true ones."""
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -265,3 +266,55 @@ def test_recall_is_the_mean_over_the_orders_of_equal_steps(pairs: list[tuple[int
         hit = [step for step in largest if step in decisive and credit[step] * truth[step] > 0]
         found.append(len(hit) / len(decisive))
     assert estimate(judged) == pytest.approx(np.mean(found))
+
+
+def test_sampled_truth_has_an_effect_only_where_its_interval_says_so() -> None:
+    effects = [
+        [np.abs(episode) > 0.9 for episode in group] for group in TRUTH
+    ]  # all but 0.0, 0.5 and 0.0
+
+    judged = score_against_truth(CREDIT, TRUTH, effects=effects)
+
+    whole = score_against_truth(CREDIT, TRUTH)
+    assert estimate(judged.share_without_effect) == pytest.approx(3 / 9)
+    assert estimate(whole.share_without_effect) == pytest.approx(2 / 9)
+    assert judged.spearman_in_episode == whole.spearman_in_episode  # orders are of all steps
+    assert judged.calibration_slope == whole.calibration_slope
+    # With an effect: +1 -3 +2 -1 | +1 -1, credited +1 -2 0 +1 | 0 0: right, right, wrong
+    assert estimate(judged.sign_agreement) == pytest.approx(2 / 3)
+    assert estimate(judged.share_without_credit) == pytest.approx(3 / 6)
+
+
+def test_credit_of_steps_whose_truth_is_unknown_takes_no_place_of_a_decisive_one() -> None:
+    truth = advantages([[2.0, math.nan, 0.1]], [[2.0, math.nan, 0.1]])
+    credit = advantages([[1.0, 9.0, 0.0]], [[1.0, 9.0, 0.0]])
+
+    assert estimate(score_against_truth(credit, truth).decisive_recall) == 1.0
+
+
+def test_a_shuffle_leaves_what_is_unknown_in_its_place() -> None:
+    truth = advantages([[1.0, math.nan, 2.0], [3.0, 4.0]], [[math.nan, 5.0, 6.0]])
+
+    mixed = [shuffled(truth, seed=seed) for seed in range(10)]
+
+    for found in mixed:
+        for group, of in zip(found, truth, strict=True):
+            for one, true in zip(group, of, strict=True):
+                assert np.array_equal(np.isnan(one), np.isnan(true))
+        assert sorted(np.concatenate(found[0])[[0, 2, 3, 4]]) == [1.0, 2.0, 3.0, 4.0]
+    assert len({repr(found) for found in mixed}) > 1
+
+
+def test_the_effective_share_says_over_how_many_steps_credit_is_spread() -> None:
+    def share(*credit: Sequence[Sequence[float]]) -> Interval | None:
+        truth = advantages(*([[1.0, 2.0, 3.0, 4.0]] for _ in credit))
+        return score_against_truth(advantages(*credit), truth).effective_share
+
+    even, one = [[2.0, -2.0, 2.0, -2.0]], [[0.0, 0.0, 5.0, 0.0]]
+    assert estimate(share(even, even)) == 1.0
+    assert estimate(share(one, one)) == 0.25
+    # (1 + 3)² / (1 + 9) = 1.6 of 4 steps, and 4 of 4
+    assert estimate(share([[1.0, 0.0, -3.0, 0.0]], even)) == pytest.approx(5.6 / 8)
+    nothing = [[0.0] * 4]
+    assert estimate(share(one, nothing)) == 0.25  # the group without credit is left out
+    assert share(nothing, nothing) is None

@@ -5,13 +5,15 @@ import pytest
 from credit_truth import learnt, mixed
 
 from longhaul_core.advantages.credit import FloatArray
-from longhaul_core.evaluation import Interval
+from longhaul_core.evaluation import Interval, bounded_mean_interval
 from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.truth import (
     ExactValues,
     SampledAdvantage,
     continuations,
     exact_values,
+    fewest_continuations,
+    num_wanted,
     sampled_value,
     tabulated,
 )
@@ -166,3 +168,23 @@ def test_impossible_wishes_are_refused() -> None:
         sampled_value(np.zeros, half_width=0.1, first=9, most=8)
     with pytest.raises(ValueError, match=r"values must lie in \[0, 1\], got 2.0 to 2.0"):
         sampled_value(lambda number: np.full(number, 2.0), half_width=0.1)
+
+
+def test_the_fewest_continuations_are_those_of_returns_that_are_all_alike() -> None:
+    for half_width in (0.05, 0.1, 0.25, 0.5, 0.9):
+        fewest = fewest_continuations(half_width)
+        alike = bounded_mean_interval([1.0] * fewest)
+        assert alike.estimate - alike.low <= half_width
+        if fewest > 1:
+            fewer = bounded_mean_interval([1.0] * (fewest - 1))
+            assert fewer.estimate - fewer.low > half_width
+    assert fewest_continuations(0.1) == 35  # z² = 3.8415; 3.8415 (1 / 0.1 - 1) = 34.57
+
+
+def test_continuations_are_doubled_until_the_interval_is_narrow_or_the_limit_is_met() -> None:
+    wide, narrow = Interval(0.5, 0.3, 0.6, 0.95, 30), Interval(0.5, 0.4, 0.6, 0.95, 90)
+
+    assert num_wanted(wide, so_far=32, half_width=0.1, most=128) == 64
+    assert num_wanted(wide, so_far=96, half_width=0.1, most=128) == 128
+    assert num_wanted(wide, so_far=128, half_width=0.1, most=128) == 128
+    assert num_wanted(narrow, so_far=96, half_width=0.11, most=128) == 96

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict"
 import test from "node:test"
 
-import { many, number, reach, seconds, signed, textOf, tone } from "../../../../apps/viewer/src/longhaul_viewer/components/replay/words.mjs"
+import { interval, many, number, reach, seconds, signed, textOf, tone } from "../../../../apps/viewer/src/longhaul_viewer/components/replay/words.mjs"
 
 test("numbers have a true minus sign, no zeros at their end, and a dash for nothing", () => {
   assert.deepEqual([0.12345, -1.5, 2, 0, null].map((value) => number(value)), ["0.123", "−1.5", "2", "0", "–"])
@@ -25,4 +25,8 @@ test("the reach is the largest absolute value, and never zero", () => {
 
 test("the text of a message is that of its parts, without pictures", () => {
   assert.equal(textOf({ parts: ["Look", { content_hash: "a" }, "here"] }), "Look\nhere")
+})
+
+test("a sampled number has its interval", () => {
+  assert.equal(interval({ estimate: 0.25, low: -0.1, high: 0.6 }), "+0.25 [−0.1, +0.6]")
 })

@@ -91,6 +91,13 @@ def get_neighbours(store: ReadStore, episode_id: EpisodeId) -> replay.Neighbours
         return replay.neighbours(session, episode_id=episode_id)
 
 
+@router.get("/truth")
+def get_truth(store: ReadStore, episode_id: EpisodeId) -> tuple[queries.SampledTruth, ...]:
+    """What its steps were worth, by the continuations of each policy that the store has."""
+    with store.reading() as session:
+        return queries.sampled_truth(session, episode_id=episode_id)
+
+
 @router.get("/steps/{step_index}/calls/{call_index}/tokens", response_model=replay.CallTokenSlice)
 def get_tokens(
     request: Request,

@@ -20,7 +20,14 @@ from longhaul_core.truth.judging import (
     score_against_truth,
     shuffled,
 )
-from longhaul_core.truth.sampled import SampledAdvantage, continuations, sampled_value
+from longhaul_core.truth.sampled import (
+    SampledAdvantage,
+    continuations,
+    fewest_continuations,
+    num_wanted,
+    sampled_advantage,
+    sampled_value,
+)
 from longhaul_core.truth.state_graph import INVALID, StateGraph, World, explored
 
 __all__ = [
@@ -35,10 +42,13 @@ __all__ = [
     "estimated_advantages",
     "exact_values",
     "explored",
+    "fewest_continuations",
     "group_of",
+    "num_wanted",
     "planted_right",
     "planted_wrong",
     "play_episode",
+    "sampled_advantage",
     "sampled_value",
     "score_against_truth",
     "shuffled",

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from longhaul_core.advantages.credit import FloatArray
 from longhaul_core.evaluation import Interval
@@ -29,6 +30,7 @@ __all__ = [
     "shuffled",
 ]
 
+BoolArray = npt.NDArray[np.bool_]
 GroupAdvantages = Sequence[FloatArray]
 """One number for each step of each episode of a group; NaN where it is not known."""
 
@@ -60,6 +62,9 @@ class Judgement:
     """Of all steps whose truth is known: the true advantage is 0."""
     share_without_credit: Interval | None
     """Of the steps with effect: credit of 0, or none."""
+    effective_share: Interval | None
+    """Effective sample size of the credit, as a share of the steps of the groups that have credit:
+    1 where each step has as much, 1 / N where one of N has all."""
     share_of_episodes_ordered: Interval | None
     """Of all episodes: rank correlations inside them are defined."""
     num_steps: int
@@ -70,6 +75,7 @@ def score_against_truth(
     credit: Sequence[GroupAdvantages],
     truth: Sequence[GroupAdvantages],
     *,
+    effects: Sequence[Sequence[BoolArray]] | None = None,
     seed: int = 0,
     confidence: float = 0.95,
     num_resamples: int = 2000,
@@ -79,6 +85,8 @@ def score_against_truth(
     Args:
         credit: Its advantages, for each group.
         truth: The true ones, of the same steps; at least 2 groups.
+        effects: Which steps have an effect, where the truth is sampled; None means each step whose
+            true advantage is not 0. Orders and slopes are of all steps.
         seed: Of the resampling.
         confidence: Between 0 and 1. The intervals are percentile bootstraps over groups.
         num_resamples: At least 100.
@@ -91,7 +99,9 @@ def score_against_truth(
     if num_resamples < 100:
         raise ValueError(f"number of resamples must be at least 100, got {num_resamples}")
     _require_same_steps(credit, truth)
-    sums_GM = np.stack([_sums(*both) for both in zip(credit, truth, strict=True)])
+    if effects is None:
+        effects = [[episode != 0.0 for episode in group] for group in truth]
+    sums_GM = np.stack([_sums(*all_of) for all_of in zip(credit, truth, effects, strict=True)])
     num_groups = len(sums_GM)
     drawn = np.random.default_rng(seed).multinomial(
         num_groups, np.full(num_groups, 1 / num_groups), size=num_resamples
@@ -120,6 +130,7 @@ def score_against_truth(
         calibration_slope=share(_PRODUCT, _SQUARE),
         share_without_effect=share(_NO_EFFECT, _STEPS),
         share_without_credit=share(_NO_CREDIT, _EFFECT),
+        effective_share=share(_EFFECTIVE, _EFFECTIVE_OF),
         share_of_episodes_ordered=share(_ORDERED, _EPISODES),
         num_steps=int(totals_M[_STEPS]),
     )
@@ -128,18 +139,20 @@ def score_against_truth(
 (
     _STEPS, _NO_EFFECT, _EFFECT, _NO_CREDIT, _SIGNED, _AGREE, _AGREE_BY_CHANCE,
     _EPISODES, _ORDERED, _RHO, _TAU, _ORDERED_GROUP, _GROUP_RHO, _GROUP_TAU,
-    _RECALLED, _RECALL, _PRODUCT, _SQUARE,
-) = range(18)  # fmt: skip
+    _RECALLED, _RECALL, _PRODUCT, _SQUARE, _EFFECTIVE, _EFFECTIVE_OF,
+) = range(20)  # fmt: skip
 """Places of what a group contributes."""
 
 
-def _sums(credit: GroupAdvantages, truth: GroupAdvantages) -> FloatArray:
-    found_M = np.zeros(_SQUARE + 1)
+def _sums(
+    credit: GroupAdvantages, truth: GroupAdvantages, effects: Sequence[BoolArray]
+) -> FloatArray:
+    found_M = np.zeros(_EFFECTIVE_OF + 1)
     bounds = np.cumsum([len(episode) for episode in truth])[:-1]
     raw_N = np.concatenate(list(credit))
     credit_N, truth_N = _settled(raw_N), _settled(np.concatenate(list(truth)))
     known_N = ~np.isnan(truth_N)
-    effect_N = known_N & (truth_N != 0.0)
+    effect_N = known_N & (truth_N != 0.0) & np.concatenate(list(effects))
     credited_N = ~np.isnan(credit_N) & (credit_N != 0.0)
     signed_N = effect_N & credited_N
     found_M[_STEPS] = known_N.sum()
@@ -163,12 +176,21 @@ def _sums(credit: GroupAdvantages, truth: GroupAdvantages) -> FloatArray:
         rho, tau = spearman(one[both], true[both]), kendall(one[both], true[both])
         if rho is not None and tau is not None:
             found_M[[_ORDERED, _RHO, _TAU]] += [1.0, rho, tau]
-        if has_effect.any() and np.nan_to_num(one).any():
-            found_M[[_RECALLED, _RECALL]] += [1.0, _recall(one, true, has_effect)]
+        known = ~np.isnan(true)
+        if has_effect.any() and np.nan_to_num(one[known]).any():
+            recalled = _recall(one[known], true[known], has_effect[known])
+            found_M[[_RECALLED, _RECALL]] += [1.0, recalled]
     both = ~np.isnan(credit_N) & known_N
     rho, tau = spearman(credit_N[both], truth_N[both]), kendall(credit_N[both], truth_N[both])
     if rho is not None and tau is not None:
         found_M[[_ORDERED_GROUP, _GROUP_RHO, _GROUP_TAU]] = [1.0, rho, tau]
+    sizes_N = np.abs(credit_N[both])
+    if sizes_N.any():
+        # Kish's effective sample size of weights as large as the credit
+        found_M[[_EFFECTIVE, _EFFECTIVE_OF]] = [
+            sizes_N.sum() ** 2 / (sizes_N**2).sum(),
+            len(sizes_N),
+        ]
     x_N, y_N = credit_N[credited_N & known_N], truth_N[credited_N & known_N]
     if len(x_N) > 1 and np.ptp(x_N) > 0.0:
         x_N = x_N - x_N.mean()
@@ -235,12 +257,13 @@ def planted_wrong(truth: Sequence[GroupAdvantages]) -> list[list[FloatArray]]:
 
 
 def shuffled(truth: Sequence[GroupAdvantages], *, seed: int) -> list[list[FloatArray]]:
-    """A control that must score chance: the truth, shuffled over the steps of each group."""
+    """A control that must score chance: the truth, shuffled over the known steps of each group."""
     random = np.random.default_rng(seed)
-    return [
-        np.split(
-            random.permutation(np.concatenate(list(group))),
-            np.cumsum([len(episode) for episode in group])[:-1],
-        )
-        for group in truth
-    ]
+
+    def of(group: GroupAdvantages) -> list[FloatArray]:
+        mixed_N = np.concatenate(list(group))
+        known_N = ~np.isnan(mixed_N)
+        mixed_N[known_N] = random.permutation(mixed_N[known_N])
+        return np.split(mixed_N, np.cumsum([len(episode) for episode in group])[:-1])
+
+    return [of(group) for group in truth]

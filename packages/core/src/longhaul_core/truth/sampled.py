@@ -6,9 +6,9 @@ count for both, and A = Q - V would hide it.
 Shapes: N continuations.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import hypot
+from math import ceil, hypot
 
 import numpy as np
 
@@ -16,7 +16,20 @@ from longhaul_core.advantages.credit import FloatArray
 from longhaul_core.evaluation import Interval, bounded_mean_interval
 from longhaul_core.truth.state_graph import ENDED, StateGraph
 
-__all__ = ["Draw", "SampledAdvantage", "continuations", "sampled_value"]
+__all__ = [
+    "MOST_CONTINUATIONS",
+    "Draw",
+    "SampledAdvantage",
+    "continuations",
+    "fewest_continuations",
+    "num_wanted",
+    "sampled_advantage",
+    "sampled_value",
+]
+
+MOST_CONTINUATIONS = 4096
+_Z = 1.959964
+"""Of 95 %."""
 
 Draw = Callable[[int], FloatArray]
 """Plays so many further continuations; their discounted returns, shape (N,)."""
@@ -27,12 +40,11 @@ def sampled_value(
     *,
     half_width: float,
     first: int = 32,
-    most: int = 4096,
+    most: int = MOST_CONTINUATIONS,
 ) -> Interval:
     """The mean return of as many continuations as an interval of a given width needs.
 
-    Their number is doubled until neither end of the interval is further than `half_width` from the
-    mean. The interval is Wilson's of 95 %; see `bounded_mean_interval`.
+    The interval is Wilson's of 95 %; see `bounded_mean_interval` and `num_wanted`.
 
     Args:
         draw: Plays further ones; their returns lie in [0, 1].
@@ -50,10 +62,36 @@ def sampled_value(
     returns = draw(first)
     while True:
         found = bounded_mean_interval(returns.tolist())
-        widest = max(found.high - found.estimate, found.estimate - found.low)
-        if widest <= half_width or len(returns) >= most:
+        wanted = num_wanted(found, so_far=len(returns), half_width=half_width, most=most)
+        if wanted == len(returns):
             return found
-        returns = np.concatenate([returns, draw(min(len(returns), most - len(returns)))])
+        returns = np.concatenate([returns, draw(wanted - len(returns))])
+
+
+def num_wanted(found: Interval, *, so_far: int, half_width: float, most: int) -> int:
+    """How many continuations a mean should have: twice as many until its interval is narrow.
+
+    It is narrow where neither end is further than `half_width` from the mean.
+
+    Args:
+        found: The interval of those that there are.
+        so_far: Continuations that were asked for, those that failed included.
+        half_width: Wanted; above 0.
+        most: Continuations at most.
+    """
+    widest = max(found.high - found.estimate, found.estimate - found.low)
+    return so_far if widest <= half_width or so_far >= most else min(2 * so_far, most)
+
+
+def fewest_continuations(half_width: float) -> int:
+    """Continuations that an interval of returns between 0 and 1 needs at least: all alike.
+
+        n = z² (1 / half_width - 1), at least 1
+
+    Args:
+        half_width: Wanted; above 0.
+    """
+    return max(1, ceil(_Z**2 * (1 / half_width - 1)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +129,29 @@ class SampledAdvantage:
         """Whether the advantage's interval leaves out 0."""
         advantage = self.advantage
         return advantage.low > 0.0 or advantage.high < 0.0
+
+
+def sampled_advantage(
+    values_N: Sequence[float], action_values_N: Sequence[float]
+) -> SampledAdvantage:
+    """V, Q and A of one step, from the discounted returns of its continuations.
+
+    Returns outside [0, 1] are scaled to it, by the least and the largest of both sets, so that
+    Wilson's interval is never narrower than that of the spread which was seen.
+
+    Args:
+        values_N: Returns of those that chose the action by the policy, at least 1.
+        action_values_N: Returns of those that took the stored action, at least 1.
+    """
+    both = (*values_N, *action_values_N)
+    low, high = min(0.0, *both), max(1.0, *both)
+
+    def interval(returns: Sequence[float]) -> Interval:
+        scaled = bounded_mean_interval([(each - low) / (high - low) for each in returns])
+        estimate, least, most = (low + (high - low) * each for each in scaled[:3])
+        return Interval(estimate, least, most, scaled.confidence, scaled.num_units)
+
+    return SampledAdvantage(value=interval(values_N), action_value=interval(action_values_N))
 
 
 def continuations(

@@ -33,8 +33,27 @@ from longhaul_trainer.config.load import stored_config
 from longhaul_trainer.run.directory import RunDirectory, RunOutcome
 
 if TYPE_CHECKING:
-    from longhaul_trainer.play.branches import Continuations, GoesOn, StoredStep
+    from longhaul_core.store.records import RunKind
+    from longhaul_trainer.play.branches import Continuations, GoesOn, Heard, StoredStep
+    from longhaul_trainer.play.episode_run import Plan
     from longhaul_trainer.play.served_model import ServedModel
+
+PolicyOption = Annotated[
+    Literal["expert", "random"] | None,
+    typer.Option(
+        "--policy",
+        help="Who goes on: the environment's expert, or admissible actions by chance.",
+    ),
+]
+Description = Annotated[
+    str | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="The run whose environment, prompts and memory go on.",
+        show_default="the episode's own",
+    ),
+]
 
 
 @takes_hosted_model
@@ -58,24 +77,11 @@ def branch(  # noqa: PLR0913  options of a command
             show_default="whoever goes on chooses",
         ),
     ] = None,
-    policy: Annotated[
-        Literal["expert", "random"] | None,
-        typer.Option(
-            help="Who goes on: the environment's expert, or admissible actions by chance.",
-        ),
-    ] = None,
+    policy: PolicyOption = None,
     checkpoint: Checkpoint = None,
     weights: WeightsOfRun = None,
     store: Store = None,
-    description: Annotated[
-        str | None,
-        typer.Option(
-            "--config",
-            metavar="FILE",
-            help="The run whose environment, prompts and memory go on.",
-            show_default="the episode's own",
-        ),
-    ] = None,
+    description: Description = None,
     hosted: HostedOptions,
     runs_directory: RunsDirectory = Path("runs"),
     skip_doctor: SkipDoctor = False,
@@ -84,6 +90,38 @@ def branch(  # noqa: PLR0913  options of a command
 
     The stored actions before the step are played again, and what comes back must equal what was
     stored. The continuations are a run of their own in the store, in no score and no loss.
+    """
+    goes_on = who_goes_on(policy, checkpoint, weights, hosted)
+    from longhaul_trainer.play.branches import stored_step  # imports SQLAlchemy
+
+    store = store or DEFAULT_STORE
+    stored = stored_step(store, episode, step_index=step, action=action)
+    config = continuing_config(
+        stored.config_json,
+        overrides,
+        run_id=stored.run_id,
+        run_kind=stored.run_kind,
+        store=store,
+        description=description,
+        name="branch",
+    )
+    if checkpoint is not None:
+        path = path_of_weights(checkpoint, weights, runs_directory=runs_directory)
+        config = with_model(config, path)
+        check_machine(config, skip=skip_doctor, trains=False)
+    raise typer.Exit(continue_stored(stored, config, goes_on, num_continuations=continuations))
+
+
+def who_goes_on(
+    policy: Literal["expert", "random"] | None,
+    checkpoint: str | None,
+    weights: str | None,
+    hosted: HostedOptions,
+) -> "GoesOn":
+    """Who chooses the actions, by the options of a command.
+
+    Raises:
+        ConfigError: None is named, or more than one.
     """
     if [policy, checkpoint, hosted.endpoint].count(None) != 2:
         raise ConfigError(
@@ -94,16 +132,7 @@ def branch(  # noqa: PLR0913  options of a command
     by_name = policy or ("weights" if checkpoint is not None else None)
     goes_on: GoesOn | None = by_name or hosted.described()
     assert goes_on is not None
-    from longhaul_trainer.play.branches import stored_step  # imports SQLAlchemy
-
-    store = store or DEFAULT_STORE
-    stored = stored_step(store, episode, step_index=step, action=action)
-    config = _config(stored, overrides, store=store, description=description)
-    if checkpoint is not None:
-        path = path_of_weights(checkpoint, weights, runs_directory=runs_directory)
-        config = with_model(config, path)
-        check_machine(config, skip=skip_doctor, trains=False)
-    raise typer.Exit(continue_stored(stored, config, goes_on, num_continuations=continuations))
+    return goes_on
 
 
 def continue_stored(
@@ -115,52 +144,13 @@ def continue_stored(
         ConfigError: The step cannot be taken up.
         LonghaulError: See `run_branches`.
     """
-    from longhaul_trainer.play.branches import (
-        Continuations,
-        play_by_weights,
-        require_continuable,
-        run_branches,
-    )
-    from longhaul_trainer.play.hosted_evaluation import require_answer
-    from longhaul_trainer.preflight.description_check import require_player
+    from longhaul_trainer.play.branches import Continuations, plan_of, require_continuable
 
-    if not isinstance(goes_on, str):
-        config = for_hosted_model(config, goes_on)
-    require_player(config)
+    config = to_go_on(config, goes_on)
     require_continuable(config, stored.branch, goes_on)
-    if not isinstance(goes_on, str):
-        asyncio.run(require_answer(goes_on, temperature=config.rollout.temperature))
+    plan = plan_of(config, stored.branch, num_continuations=num_continuations, goes_on=goes_on)
     found = Continuations(stored.branch.step_index, config.algorithm.discount)
-
-    def by_weights(config: RunConfig, run: RunDirectory) -> RunOutcome:
-        from longhaul_trainer.verl.launch import run_served  # the training stack, only now
-
-        def serve(served: "ServedModel") -> Coroutine[None, None, None]:
-            return play_by_weights(
-                served,
-                config,
-                stored.branch,
-                num_continuations=num_continuations,
-                continuations=found,
-            )
-
-        return run_served(config, run, serve=serve, kind="branch")
-
-    def work(config: RunConfig, run: RunDirectory) -> RunOutcome:
-        return run_branches(
-            config,
-            run,
-            stored.branch,
-            num_continuations=num_continuations,
-            goes_on=goes_on,
-            continuations=found,
-            console=console_of("stderr"),
-        )
-
-    asks_weights = goes_on == "weights"
-    _, outcome = played_in_folder(
-        config, by_weights if asks_weights else work, hosted=not asks_weights
-    )
+    outcome = played_continuations(config, plan, goes_on, heard=found.heard)
     _show(stored, found, num_planned=num_continuations)
     if not isinstance(goes_on, str):
         _print("cost", found.spent.in_words())
@@ -169,20 +159,89 @@ def continue_stored(
     return EXIT_CODE_OF_STATUS[outcome.status]
 
 
-def _config(
-    stored: "StoredStep", overrides: list[str] | None, *, store: str, description: str | None
+def to_go_on(config: RunConfig, goes_on: "GoesOn") -> RunConfig:
+    """The run as who goes on plays it.
+
+    Raises:
+        ConfigError: What plays it is not installed.
+    """
+    from longhaul_trainer.preflight.description_check import require_player
+
+    if not isinstance(goes_on, str):
+        config = for_hosted_model(config, goes_on)
+    require_player(config)
+    return config
+
+
+def played_continuations(
+    config: RunConfig, plan: "Plan", goes_on: "GoesOn", *, heard: "Heard"
+) -> RunOutcome:
+    """Play continuations as a run of their own.
+
+    Raises:
+        ConfigError: A hosted model does not answer.
+        LonghaulError: See `run_branches`.
+    """
+    from longhaul_trainer.play.branches import play_by_weights, run_branches
+    from longhaul_trainer.play.hosted_evaluation import require_answer
+
+    if not isinstance(goes_on, str):
+        asyncio.run(require_answer(goes_on, temperature=config.rollout.temperature))
+
+    def by_weights(config: RunConfig, run: RunDirectory) -> RunOutcome:
+        from longhaul_trainer.verl.launch import run_served  # the training stack, only now
+
+        def serve(served: "ServedModel") -> Coroutine[None, None, None]:
+            return play_by_weights(served, config, plan, heard=heard)
+
+        return run_served(config, run, serve=serve, kind="branch")
+
+    def work(config: RunConfig, run: RunDirectory) -> RunOutcome:
+        return run_branches(
+            config, run, plan, goes_on=goes_on, heard=heard, console=console_of("stderr")
+        )
+
+    asks_weights = goes_on == "weights"
+    _, outcome = played_in_folder(
+        config, by_weights if asks_weights else work, hosted=not asks_weights
+    )
+    return outcome
+
+
+def continuing_config(
+    config_json: str,
+    overrides: list[str] | None,
+    *,
+    run_id: str,
+    run_kind: "RunKind",
+    store: str,
+    description: str | None,
+    name: str,
 ) -> RunConfig:
-    """The run that goes on: the episode's own, or the one that a file describes."""
+    """The run that goes on: the episode's own, or the one that a file describes.
+
+    Args:
+        config_json: Of the episode's run.
+        overrides: `dotted.key=value`.
+        run_id: The episode's run.
+        run_kind: Its kind.
+        store: Where both are.
+        description: TOML file, or None for the episode's own.
+        name: Of the run that goes on.
+
+    Raises:
+        ConfigError: The episode's run has no description; or everything that is wrong with it.
+    """
     if description is not None:
         config = read_description(description, None)
     else:
-        config = stored_config(stored.config_json, run_id=stored.run_id)
-        if stored.run_kind != "train":  # its folder lies in one beside those of trainings
+        config = stored_config(config_json, run_id=run_id)
+        if run_kind != "train":  # its folder lies in one beside those of trainings
             runs = str(Path(config.runs_directory).parent)
             config = config.model_copy(update={"runs_directory": runs})
     config = config.model_copy(update={"store": store})
-    config = to_be_played(config, overrides, source=description or stored.run_id)
-    return beside_runs(config, folder="branches", name="branch")
+    config = to_be_played(config, overrides, source=description or run_id)
+    return beside_runs(config, folder="branches", name=name)
 
 
 def _show(stored: "StoredStep", found: "Continuations", *, num_planned: int) -> None:

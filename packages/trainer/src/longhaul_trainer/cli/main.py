@@ -14,6 +14,7 @@ from longhaul_trainer.cli.arguments import SkipDoctor, console_of
 from longhaul_trainer.cli.audit import audit
 from longhaul_trainer.cli.branch import branch
 from longhaul_trainer.cli.check import check
+from longhaul_trainer.cli.credit_truth import credit_truth
 from longhaul_trainer.cli.data import data_app
 from longhaul_trainer.cli.demonstrate import demonstrate
 from longhaul_trainer.cli.doctor import doctor
@@ -49,6 +50,7 @@ app.command(epilog=EXIT_CODE_HELP)(train)
 app.command(epilog=EXIT_CODE_HELP)(resume)
 app.command(epilog=EXIT_CODE_HELP)(evaluate)
 app.command(epilog=EXIT_CODE_HELP)(branch)
+app.command("credit-truth", epilog=EXIT_CODE_HELP)(credit_truth)
 app.command(epilog=EXIT_CODE_HELP)(demonstrate)
 app.command(epilog=EXIT_CODE_HELP)(imitate)
 app.command(epilog=EXIT_CODE_HELP)(evolve)

@@ -7,6 +7,7 @@ the environment's rewards, while credit reads shaped ones.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -54,7 +55,11 @@ if TYPE_CHECKING:
 __all__ = [
     "Continuations",
     "GoesOn",
+    "Heard",
     "StoredStep",
+    "continuation",
+    "max_retries_of",
+    "plan_of",
     "play_by_weights",
     "require_continuable",
     "run_branches",
@@ -63,6 +68,8 @@ __all__ = [
 
 GoesOn = Literal["expert", "random", "weights"] | Endpoint
 """Who chooses the actions from the step on; `weights`: the model of the run that goes on."""
+Heard = Callable[[EpisodeOutcome], str]
+"""Gets each try, and returns what is shown beside the progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,22 +202,20 @@ class Continuations:
 def run_branches(
     config: RunConfig,
     run: RunDirectory,
-    branch: Branch,
+    plan: Plan,
     *,
-    num_continuations: int,
     goes_on: GoesOn,
-    continuations: Continuations,
+    heard: Heard,
     console: Console,
 ) -> RunOutcome:
-    """Play continuations of one step side by side, and store them.
+    """Play continuations side by side, and store them.
 
     Args:
         config: With absolute paths; `require_continuable` has nothing against it.
         run: The run's folder, locked by the caller.
-        branch: What they continue.
-        num_continuations: At least 1. Their seeds follow from the run's, the episode and the step.
-        goes_on: Who chooses the actions. A model's try that failed is made again.
-        continuations: Counts those that ended, and what the model's calls cost.
+        plan: Which; see `plan_of`.
+        goes_on: Who chooses the actions.
+        heard: Gets each try, and returns what is shown beside the progress.
         console: For the progress.
 
     Raises:
@@ -218,8 +223,7 @@ def run_branches(
             differs from the stored episode.
         StoreError: The store refused.
     """
-    plan = plan_of(config, branch, num_continuations=num_continuations, goes_on=goes_on)
-    played = EpisodeRun(config, run, plan, heard=continuations.heard)
+    played = EpisodeRun(config, run, plan, heard=heard)
 
     async def play() -> RunOutcome:
         model = HostedModel(goes_on) if isinstance(goes_on, Endpoint) else None
@@ -233,22 +237,14 @@ def run_branches(
 
 
 async def play_by_weights(
-    served: ServedModel,
-    config: RunConfig,
-    branch: Branch,
-    *,
-    num_continuations: int,
-    continuations: Continuations,
+    served: ServedModel, config: RunConfig, plan: Plan, *, heard: Heard
 ) -> None:
     """As `run_branches`, by the engine of the run.
 
     Raises:
         AllFailedError: Every one failed.
     """
-    plan = plan_of(config, branch, num_continuations=num_continuations, goes_on="weights")
-    (entry,) = (
-        one for one in config.played_environments if one.id == branch.recorded.task.environment
-    )
+    entries = {entry.id: entry for entry in config.played_environments}
     prefixes = {one.prompt.reply_prefix for one in config.played_environments}
     player = EnvironmentPlayer(
         config,
@@ -259,56 +255,89 @@ async def play_by_weights(
     runner = EpisodeRunner(
         concurrency=config.rollout.concurrent_episodes, max_retries=plan.max_retries
     )
-    limits = limits_of(config, entry, horizon=branch.recorded.horizon)
+    num_ended = 0
 
     async def once(spec: EpisodeSpec) -> EpisodeOutcome:
+        entry = entries[spec.task.environment]
         return await player.play(
             spec,
             phase=plan.phase,
             training_step=0,
-            limits=limits,
+            limits=limits_of(config, entry, horizon=config.rollout.horizon),
             with_final_prompt=False,
             stop=asyncio.Event(),
         )
 
     async def stored(result: EpisodeResult) -> None:
-        continuations.heard(result.outcome)
+        nonlocal num_ended
+        num_ended += isinstance(result.outcome, Trajectory)
+        heard(result.outcome)
         await served.store(plan.record_of(result, run_id=served.run_id))
 
     try:
-        await asyncio.gather(*(runner.play(spec, once, on_try=stored) for spec in plan.specs))
+        for specs in plan.rounds():
+            await asyncio.gather(*(runner.play(spec, once, on_try=stored) for spec in specs))
     finally:
         await player.close()
-    if not continuations.returns:
+    if not num_ended:
         raise AllFailedError("every continuation failed")
 
 
 def plan_of(config: RunConfig, branch: Branch, *, num_continuations: int, goes_on: GoesOn) -> Plan:
-    """Continuations with seeds of their own; a model's try that failed is made again."""
-    asks_model = goes_on == "weights" or isinstance(goes_on, Endpoint)
+    """Continuations of one step with seeds of their own.
+
+    Their seeds follow from the run's, the episode and the step.
+
+    Args:
+        config: Of the run that goes on.
+        branch: What they continue.
+        num_continuations: At least 1.
+        goes_on: Who chooses the actions.
+    """
     return Plan(
         kind="branch",
         phase="branch",
         specs=[
-            EpisodeSpec(
-                task=branch.recorded.task,
-                seed=episode_seed(
-                    config.seed,
-                    training_step=0,
-                    group_index=0,
-                    sample_index=sample,
-                    phase=f"branch/{branch.episode_id}/{branch.step_index}",
-                ),
-                sample_index=sample,
-                branch=branch,
-            )
+            continuation(config, branch, sample_index=sample, group_index=0, seeds="branch")
             for sample in range(num_continuations)
         ],
         group_size=num_continuations,
-        max_retries=config.rollout.max_retries
-        if asks_model and config.rollout.on_failure == "retry"
-        else 0,
+        max_retries=max_retries_of(config, goes_on),
     )
+
+
+def continuation(
+    config: RunConfig, branch: Branch, *, sample_index: int, group_index: int, seeds: str
+) -> EpisodeSpec:
+    """One continuation of a step.
+
+    Args:
+        config: Of the run that goes on.
+        branch: What it continues.
+        sample_index: Its place among those of the branch.
+        group_index: Of the branch in its run.
+        seeds: Those of other words are disjoint.
+    """
+    return EpisodeSpec(
+        task=branch.recorded.task,
+        seed=episode_seed(
+            config.seed,
+            training_step=0,
+            group_index=0,
+            sample_index=sample_index,
+            phase=f"{seeds}/{branch.episode_id}/{branch.step_index}",
+        ),
+        group_index=group_index,
+        sample_index=sample_index,
+        branch=branch,
+    )
+
+
+def max_retries_of(config: RunConfig, goes_on: GoesOn) -> int:
+    """Of a continuation that failed: a model's try is made again, as in training."""
+    asks_model = goes_on == "weights" or isinstance(goes_on, Endpoint)
+    retries = asks_model and config.rollout.on_failure == "retry"
+    return config.rollout.max_retries if retries else 0
 
 
 def _player(config: RunConfig, goes_on: GoesOn, model: HostedModel | None) -> Player:

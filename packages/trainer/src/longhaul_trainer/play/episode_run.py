@@ -49,10 +49,19 @@ class Plan:
     kind: RunKind
     phase: Phase
     specs: Sequence[EpisodeSpec]
-    group_size: int
-    """Episodes of each task."""
+    group_size: int | None
+    """Episodes of each task; None where that is not known before."""
     max_retries: int
     """Of an episode that failed."""
+    further: Callable[[], Sequence[EpisodeSpec]] = tuple
+    """Asked when all have been played and stored: what is played then, until it is nothing."""
+
+    def rounds(self) -> Generator[Sequence[EpisodeSpec]]:
+        """What is played side by side, one round after the other."""
+        specs = self.specs
+        while specs:
+            yield specs
+            specs = self.further()
 
     def record_of(self, result: EpisodeResult, *, run_id: str) -> EpisodeRecord:
         """What the store has of a try."""
@@ -182,15 +191,13 @@ class EpisodeRun:
 
     async def _episodes(self, player: Player, store: StoredRun, console: Console) -> None:
         """Play all of them, each stored when it ends; what raises ends the others."""
-        specs = self._plan.specs
-        rollout = self._config.rollout
         runner = EpisodeRunner(
-            concurrency=rollout.concurrent_episodes,
+            concurrency=self._config.rollout.concurrent_episodes,
             max_retries=self._plan.max_retries,
         )
         watching = asyncio.create_task(self._watch(store))
         with _progress(console) as progress:
-            bar = progress.add_task("", total=len(specs), said="")
+            bar = progress.add_task("", total=0, said="")
 
             async def play(spec: EpisodeSpec) -> None:
                 with _unless_stopped():
@@ -200,9 +207,16 @@ class EpisodeRun:
                     self._count(result)
                     progress.update(bar, advance=1, said=self._so_far())
 
-            playing = [asyncio.create_task(play(spec)) for spec in specs]
+            num_begun = 0
+            playing: list[asyncio.Task[None]] = []
             try:
-                await asyncio.gather(*playing, _until(playing, watching))
+                for specs in self._plan.rounds():
+                    num_begun += len(specs)
+                    progress.update(bar, total=num_begun)
+                    playing = [asyncio.create_task(play(spec)) for spec in specs]
+                    await asyncio.gather(*playing, _until(playing, watching))
+                    if self._stop.is_set():
+                        break
             finally:
                 for task in (*playing, watching):
                     task.cancel()

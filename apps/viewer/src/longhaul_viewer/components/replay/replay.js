@@ -15,7 +15,7 @@ import { asCurl, asTest, chat } from "./copied.mjs"
 import { callFacts, cure, slowness, timesOf } from "./facts.mjs"
 import { placesOf, saidIn, sought, stepsWith } from "./search.mjs"
 import { SCALES, coloursOf, factsOf, noEntropy, paintOf, quoted } from "./tokens.mjs"
-import { callName, many, number, reach, seconds, signed, textOf, tone, words } from "./words.mjs"
+import { callName, interval, many, number, reach, seconds, signed, textOf, tone, words } from "./words.mjs"
 
 const CHUNK_TOKENS = 256 // of a token view, built at once when it comes into sight
 const NEAR_STEPS = 12 // fetched with the step that is opened
@@ -380,6 +380,7 @@ class Replay {
       episode.neighbours = neighbours
       this.keep(episode)
       this.episode = episode
+      this.measure(episode)
       this.state.step = Math.min(this.state.step, Math.max(0, episode.numSteps - 1))
       this.draw({ toMatch })
       this.tell()
@@ -395,6 +396,22 @@ class Replay {
     this.episodes.delete(episode.id)
     this.episodes.set(episode.id, episode)
     if (this.episodes.size > 8) this.episodes.delete(this.episodes.keys().next().value)
+  }
+
+  /** What continuations say of the steps: a strip of its own under the advantages. */
+  async measure(episode) {
+    if (episode.truth) return
+    episode.truth = []
+    try {
+      episode.truth = await read(`${episode.base}/truth`)
+    } catch {
+      return // the strip is left out
+    }
+    if (episode.truth.length && episode === this.episode && !this.closed) {
+      this.drawStrip()
+      this.drawStep()
+      this.find(this.wanted)
+    }
   }
 
   /** Everything else, from here outwards, while the page is already used. */
@@ -468,6 +485,7 @@ class Replay {
       const newer = await new Episode(episode.api, episode.id).open()
       if (newer.outline.summary.episode_advantage != null) {
         newer.neighbours = episode.neighbours
+        newer.truth = episode.truth
         this.keep(newer)
         if (episode === this.episode && !this.closed) {
           this.episode = newer
@@ -685,6 +703,19 @@ class Replay {
     const pictured = steps.pictures.some((each) => each.length)
     const split = new Set(calls.step_index.filter((_, place) => calls.split_reason[place]))
     const labelled = new Set(labels.map((label) => label.step_index))
+    const truths = (this.episode.truth ?? []).map((of) => ({
+      name: `truth (${of.continued_by})`,
+      most: reach(of.steps.flatMap(({ advantage }) => [advantage.low, advantage.high])),
+      steps: new Map(of.steps.map((each) => [each.step_index, each])),
+    }))
+    const measured = ({ steps, most }, step) => {
+      const found = steps.get(step)
+      if (!found) return h("span", { class: "half unmeasured" })
+      const { estimate, low, high } = found.advantage
+      return h("span", { class: `half${found.has_effect ? "" : " unsure"}` },
+        estimate ? h("b", { class: tone(estimate), style: `--share:${Math.abs(estimate) / most}` }) : null,
+        h("u", { style: `--low:${low / most};--high:${high / most}` }))
+    }
     const bar = (value, most) =>
       h("span", { class: "half" }, value ? h("b", { class: tone(value), style: `--share:${Math.abs(value) / most}` }) : null)
     this.stepButtons = steps.reward.map((reward, step) => {
@@ -692,6 +723,7 @@ class Replay {
       const says = [
         `step ${step}: ${steps.action[step]}`, `reward ${signed(reward)}`,
         advantage == null ? null : `advantage ${signed(advantage)}`,
+        ...truths.map(({ name, steps: of }) => of.has(step) && `${name} ${interval(of.get(step).advantage)}`),
         steps.action_valid[step] ? null : "invalid action", split.has(step) ? "a row begins here" : null,
       ].filter(Boolean).join("\n")
       const [picture] = steps.pictures[step]
@@ -702,6 +734,7 @@ class Replay {
         pictured && h("span", { class: "thumb" }, picture && h("img", { src: this.episode.picture(picture), loading: "lazy", alt: "" })),
         bar(reward, rewards),
         credited && bar(advantage, advantages),
+        truths.map((truth) => measured(truth, step)),
         h("span", { class: "marks" }, steps.action_valid[step] ? "" : "×", labelled.has(step) ? "•" : ""))
     })
     const most = (value) => `±${number(value, 2)}`
@@ -711,6 +744,7 @@ class Replay {
         pictured && h("span", { class: "thumb" }, "shown"),
         h("span", { class: "half" }, "reward", h("i", {}, steps.reward.some(Boolean) ? most(rewards) : "all 0")),
         credited && h("span", { class: "half" }, "advantage", h("i", {}, steps.advantage.some(Boolean) ? most(advantages) : "all 0")),
+        truths.map((truth) => h("span", { class: "half" }, truth.name, h("i", {}, most(truth.most)))),
         h("span", { class: "marks" }, "× invalid")),
       h("div", { class: "ticks" }, this.stepButtons,
         h("span", { class: `end ${summary.failed ? "failed" : summary.success ? "good" : ""}`, title: summary.failed ? "it failed here" : words(summary.success ? "solved" : summary.stop_reason) },
@@ -1047,6 +1081,7 @@ class Replay {
         ["Loss weight of a token", step.trained ? number(step.loss_weight, 5) : "–", "", "A dash: the step was not in the loss"],
       ]),
       this.waterfall(step),
+      ...(episode.truth ?? []).map((truth) => this.truthFacts(truth)),
       call && this.table("Call", callName(call), this.callFacts(step, call, words)),
       texts?.admissible_actions && this.section("Admissible actions", String(texts.admissible_actions.length),
         h("div", { class: "admissible" }, texts.admissible_actions.map((action) => h("code", { class: action === texts.action ? "chosen" : "" }, action)))),
@@ -1054,6 +1089,17 @@ class Replay {
         [["messages", () => this.asMessages(words)], ["curl", () => this.asCurl(words)], ["test", () => this.asTest(texts, words)], ["link", () => location.href]].map(([name, make]) =>
           h("button", { class: "plain", disabled: !words && name !== "link", onclick: (event) => this.copy(event.currentTarget, make()) }, name)))),
     ].filter(Boolean)
+  }
+
+  /** What continuations by one policy say of this step. */
+  truthFacts({ continued_by, discount, steps }) {
+    const found = steps.find((each) => each.step_index === this.state.step)
+    return found && this.table("Truth", `continued by ${continued_by}`, [
+      ["V", interval(found.value), "", "Mean discounted return where whoever goes on chooses the action, and its interval of 95 %"],
+      ["Q", interval(found.action_value), "", "The same once the stored action is taken"],
+      ["Q − V", interval(found.advantage), `total ${found.has_effect ? tone(found.advantage.estimate) : ""}`, "The true advantage; without colour where its interval holds 0"],
+      ["Continuations", String(found.advantage.num_continuations), "", `Of both kinds; discount ${number(discount)}`],
+    ])
   }
 
   table(title, aside, rows) {

@@ -1,0 +1,1 @@
+"""Credit truth of stored runs: which steps are measured, their continuations, and the judgement."""

@@ -1,0 +1,197 @@
+"""The judgement of a run's credit: what estimators gave the measured steps, against Q - V."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from sqlalchemy.orm import Session
+
+from longhaul_core.advantages.credit import FloatArray
+from longhaul_core.advantages.estimator import Estimator, Group, GroupCredit
+from longhaul_core.advantages.estimators import ESTIMATORS, EstimatorSettings
+from longhaul_core.store import queries
+from longhaul_core.store.queries import ContinuedStep, GroupId
+from longhaul_core.truth import (
+    SampledAdvantage,
+    planted_right,
+    planted_wrong,
+    sampled_advantage,
+    score_against_truth,
+)
+from longhaul_core.truth.judging import BoolArray
+from longhaul_core.truth.tables import Figures, figures_by_chance, figures_of
+from longhaul_trainer.play.truth.continuations import Stored
+from longhaul_trainer.play.truth.selection import Selection
+
+__all__ = ["Report", "report_of"]
+
+AS_TRAINED = "as trained"
+RIGHT, WRONG, SHUFFLED = "*planted right*", "*planted wrong*", "*shuffled truth*"
+HALVES = "*half of the continuations*"
+NUM_SHUFFLES = 100
+
+Place = tuple[str, int]
+"""Episode and step."""
+Advantages = list[list[FloatArray]]
+"""Of each episode of each group; NaN where it is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Each estimator against the truth of the measured steps."""
+
+    steps: Mapping[Place, SampledAdvantage]
+    """The truth, where both sets have a continuation that ended."""
+    num_undefined: int
+    """Measured steps without it."""
+    rows: Mapping[str, Figures]
+    """Figures by estimator, then by control."""
+    missing: Mapping[str, Mapping[str, int]]
+    """By estimator, why it could not be computed, and of how many groups."""
+
+    @property
+    def num_with_effect(self) -> int:
+        """Steps whose interval of Q - V leaves out 0."""
+        return sum(step.has_effect for step in self.steps.values())
+
+    @property
+    def num_continuations(self) -> int:
+        """Of all steps."""
+        return sum(step.advantage.num_units for step in self.steps.values())
+
+
+def report_of(session: Session, selection: Selection, stored: Stored) -> Report:
+    """Judge every built-in estimator, the run's own credit, and the controls.
+
+    Args:
+        session: Only read from.
+        selection: Which steps are measured, of which groups.
+        stored: The returns of their continuations.
+    """
+    halves = tuple(_truth(selection, stored, part=part) for part in (0, 1))
+    steps = _truth(selection, stored)
+    judged = _Judged(session, selection.groups, steps)
+    for group in selection.groups:
+        judged.read(group)
+    return Report(
+        steps=steps,
+        num_undefined=len(selection.steps) - len(steps),
+        rows=judged.rows(halves) if steps else {},
+        missing=judged.missing,
+    )
+
+
+def _truth(
+    selection: Selection, stored: Stored, *, part: int | None = None
+) -> dict[Place, SampledAdvantage]:
+    """Of all continuations, or of those whose `sample_index` is even (0) or odd (1)."""
+    found: dict[Place, SampledAdvantage] = {}
+    for step in selection.steps:
+        place = step.episode_id, step.step_index
+        choice, taken = (
+            [
+                each
+                for sample, each in stored.get(ContinuedStep(*place, takes), {}).items()
+                if part is None or sample % 2 == part
+            ]
+            for takes in (False, True)
+        )
+        if choice and taken:
+            found[place] = sampled_advantage(choice, taken)
+    return found
+
+
+class _Judged:
+    """Credit by estimator, group after group."""
+
+    def __init__(
+        self,
+        session: Session,
+        groups: Sequence[GroupId],
+        steps: Mapping[Place, SampledAdvantage],
+    ) -> None:
+        self._session = session
+        self._steps = steps
+        self._episodes: list[list[tuple[str, int]]] = []
+        """Of each group, the episodes that ended, with their numbers of steps."""
+        self._credit: dict[str, dict[Place, float]] = {
+            name: {} for name in (AS_TRAINED, *_FURTHER, *ESTIMATORS)
+        }
+        self.missing: dict[str, Counter[str]] = {}
+
+    def read(self, group: GroupId) -> None:
+        """What the group's steps were credited with, and what each estimator gives them."""
+        played = queries.group_steps(self._session, group)
+        ended = [each for each in played.episodes if not each.summary.failed]
+        self._episodes.append([(one.summary.episode_id, len(one.steps)) for one in ended])
+        self._credit[AS_TRAINED] |= {
+            (one.summary.episode_id, step.step_index): step.advantage
+            for one in ended
+            for step in one.steps
+            if step.advantage is not None
+        }
+        found = queries.advantages_by_estimator(self._session, group, further=_FURTHER)
+        for each in found.estimators:
+            if each.missing is not None:
+                self.missing.setdefault(each.estimator, Counter())[each.missing] += 1
+            self._credit[each.estimator] |= {
+                (episode.episode_id, step): advantage
+                for episode in each.episodes
+                for step, advantage in enumerate(episode.advantages)
+            }
+
+    def rows(self, halves: Sequence[Mapping[Place, SampledAdvantage]]) -> dict[str, Figures]:
+        """Of each estimator that was computed for a group, and of the controls."""
+        truth = self._arrays(_advantages(self._steps))
+        one, other = (self._arrays(_advantages(half)) for half in halves)
+        effects = self._effects()
+        rows = {name: self._arrays(credit) for name, credit in self._credit.items() if credit}
+        rows |= {RIGHT: planted_right(truth), WRONG: planted_wrong(truth)}
+        judged = {
+            name: figures_of(score_against_truth(credit, truth, effects=effects))
+            for name, credit in rows.items()
+        }
+        return judged | {
+            SHUFFLED: figures_by_chance(truth, num_shuffles=NUM_SHUFFLES, effects=effects),
+            HALVES: figures_of(score_against_truth(one, other, effects=effects)),
+        }
+
+    def _arrays(self, values: Mapping[Place, float]) -> Advantages:
+        return [
+            [
+                np.array([values.get((episode, step), np.nan) for step in range(number)])
+                for episode, number in group
+            ]
+            for group in self._episodes
+        ]
+
+    def _effects(self) -> list[list[BoolArray]]:
+        return [
+            [
+                np.array(
+                    [
+                        (found := self._steps.get((episode, step))) is not None and found.has_effect
+                        for step in range(number)
+                    ]
+                )
+                for episode, number in group
+            ]
+            for group in self._episodes
+        ]
+
+
+def _advantages(steps: Mapping[Place, SampledAdvantage]) -> dict[Place, float]:
+    return {place: found.advantage.estimate for place, found in steps.items()}
+
+
+def _at_lambda_0(groups: Sequence[Group], settings: EstimatorSettings) -> list[GroupCredit]:
+    gae = settings.model_copy(update={"name": "gae", "gae_lambda": 0.0})
+    return list(ESTIMATORS["gae"].compute(groups, gae))
+
+
+_FURTHER: Mapping[str, Estimator] = {
+    "gae, λ = 0": replace(
+        ESTIMATORS["gae"], compute=_at_lambda_0, summary="the critic's values, one step ahead"
+    )
+}

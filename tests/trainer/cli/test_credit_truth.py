@@ -1,0 +1,237 @@
+"""`trainer credit-truth`: stored steps are measured, and every estimator is judged by them."""
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy.orm import Session
+from typer.testing import CliRunner, Result
+
+from longhaul_core.advantages.estimators import ESTIMATORS
+from longhaul_core.errors import ConfigError
+from longhaul_core.gym import GymEnvironmentSpec
+from longhaul_core.store import queries
+from longhaul_core.store.session import read_only_engine
+from longhaul_core.truth import INVALID, exact_values, explored, tabulated
+from longhaul_core.types import Observation
+from longhaul_envs.players import opened
+from longhaul_trainer.cli.exit_codes import ExitCode
+from longhaul_trainer.cli.main import app
+from longhaul_trainer.config import RunConfig
+from trainer.play.truth.conftest import trained
+
+__all__ = ["trained"]  # a fixture
+
+HALF_WIDTH = 0.2
+RANDOM = ("--policy", "random", "--groups", "3", "--steps", "10", "--half-width", f"{HALF_WIDTH}")
+DISCOUNT = 0.95
+
+
+@pytest.fixture
+def store(trained: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the store in which episodes were played, in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copy(trained.store, tmp_path / "longhaul.db"))
+
+
+@pytest.fixture(scope="module")
+def once(trained: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a store in which ten steps were measured, and of `truth.json`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder := tmp_path_factory.mktemp("measured"))
+        store = Path(shutil.copy(trained.store, folder / "longhaul.db"))
+        done = measured(store, *RANDOM, "--output", "truth.json")
+        assert done.exit_code == 0, done.output
+        assert "| *planted right* |" in done.output
+    return folder
+
+
+@pytest.fixture
+def done(once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of that store, in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(once / "truth.json", tmp_path)
+    return Path(shutil.copy(once / "longhaul.db", tmp_path / "longhaul.db"))
+
+
+def rows(store: Path, statement: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(store)) as connection:
+        return [tuple(row) for row in connection.execute(statement)]
+
+
+def change(store: Path, statement: str) -> None:
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute(statement)
+
+
+def run_id(store: Path) -> str:
+    [(found,)] = rows(store, "SELECT id FROM runs WHERE kind = 'train'")
+    return str(found)
+
+
+def measured(store: Path, *further: str) -> Result:
+    words = ["credit-truth", run_id(store), *further, "runs_directory=runs"]
+    return CliRunner().invoke(app, words, catch_exceptions=True)
+
+
+def figures(*names: str) -> dict[str, Any]:
+    return json.loads(Path(*names).read_text(encoding="utf-8"))
+
+
+def by_chance(seen: Observation) -> dict[str, float]:
+    actions = seen.admissible_actions or ()
+    return {INVALID: 0.0, **dict.fromkeys(actions, 1 / len(actions))}
+
+
+def exact_truth(store: Path, steps: Sequence[dict[str, Any]]) -> list[tuple[float, float]]:
+    """V and Q of the random policy, by backward induction over all states of each step's task."""
+    found: list[tuple[float, float]] = []
+    engine = read_only_engine(store)
+    spec = GymEnvironmentSpec(environment_id="longhaul/KeyDoor-v0", options={"room_size": 3})
+    with Session(engine) as session, opened(spec) as player:
+        for each in steps:
+            episode = queries.recorded_episode(session, each["episode_id"])
+            graph = explored(player, episode.task, horizon=episode.horizon)
+            values = exact_values(graph, tabulated(graph, by_chance), discount=DISCOUNT)
+            at = int(each["step_index"])
+            step, left = episode.steps[at], episode.horizon - at
+            value = values.value(step.observation, steps_left=left)
+            action = step.action if step.action_valid else INVALID
+            advantage = values.advantage(step.observation, action, steps_left=left)
+            found.append((value, value + advantage))
+    engine.dispose()
+    return found
+
+
+def test_sampled_values_hold_the_exact_ones_and_all_estimators_are_judged(
+    done: Path, trained: RunConfig
+) -> None:
+    found = figures("truth.json")
+    exact = exact_truth(done, found["steps"])
+    assert len(exact) == 10
+    assert found["num_undefined"] == 0
+    held: list[bool] = []
+    for step, (value, action_value) in zip(found["steps"], exact, strict=True):
+        for sampled, true in ((step["value"], value), (step["action_value"], action_value)):
+            low, estimate, high = sampled["low"], sampled["estimate"], sampled["high"]
+            held.append(low <= true <= high)
+            assert max(high - estimate, estimate - low) <= HALF_WIDTH
+    assert sum(held) >= 18  # of 20, at 95 %
+    estimates = np.array([step["advantage"]["estimate"] for step in found["steps"]])
+    true = np.array([q - v for v, q in exact])
+    assert true.std() > 0.02  # values of one kind would prove little
+    assert np.corrcoef(estimates, true)[0, 1] > 0.7
+    needs = {name for name, of in ESTIMATORS.items() if of.compares_training_step}
+    needs |= {name for name, of in ESTIMATORS.items() if of.needs_greedy_episode}
+    assert set(found["not_computed"]) == {*needs, "gae, λ = 0"}
+    assert set(ESTIMATORS) - needs <= set(found["estimators"])
+    right = found["estimators"]["*planted right*"]
+    assert (right["ρ group"]["estimate"], right["slope"]["estimate"]) == pytest.approx((1.0, 1.0))
+    assert found["estimators"]["*planted wrong*"]["ρ group"]["estimate"] == pytest.approx(-1.0)
+    of_training = "SELECT * FROM episodes WHERE phase = 'train' ORDER BY id"
+    assert rows(done, of_training) == rows(Path(trained.store), of_training)
+    assert rows(done, "SELECT kind, name FROM runs WHERE kind <> 'train'") == [
+        ("branch", "truth-random")
+    ]
+
+
+def test_the_two_sets_share_no_seed_and_the_second_takes_the_stored_action(done: Path) -> None:
+    sets = {
+        taken: rows(
+            done,
+            "SELECT e.seed, now.action, was.action FROM episodes e "
+            "JOIN steps now ON now.episode_id = e.id AND now.step_index = e.branched_at_step "
+            "JOIN steps was ON was.episode_id = e.branched_from "
+            "AND was.step_index = e.branched_at_step "
+            f"WHERE e.phase = 'branch' AND e.branched_action IS {'NOT' if taken else ''} NULL",
+        )
+        for taken in (False, True)
+    }
+    seeds = {taken: {seed for seed, _, _ in of_set} for taken, of_set in sets.items()}
+    assert not seeds[False] & seeds[True]
+    assert all(len(seeds[taken]) == len(sets[taken]) > 100 for taken in sets)
+    assert all(now == was for _, now, was in sets[True])
+    assert any(now != was for _, now, was in sets[False])
+
+
+def test_a_second_call_plays_nothing_and_a_finer_one_goes_on(done: Path) -> None:
+    drawn = (
+        "SELECT branched_from, branched_at_step, branched_action, sample_index "
+        "FROM episodes WHERE phase = 'branch'"
+    )
+    before = set(rows(done, drawn))
+
+    again = measured(done, *RANDOM, "--output", "again.json")
+
+    assert again.exit_code == 0, again.output
+    assert "nothing: the store has every continuation" in again.output
+    assert figures("again.json") == figures("truth.json")
+    assert len(rows(done, drawn)) == len(before)
+    finer = measured(done, *RANDOM, "--half-width", "0.15", "--output", "finer.md")
+    assert finer.exit_code == 0, finer.output
+    after = rows(done, drawn)
+    assert len(after) == len(set(after)) > len(before)
+    assert set(after) > before
+    written = Path("finer.md").read_text(encoding="utf-8")
+    assert written.count("| grpo |") == written.count("| *shuffled truth* |") == 1
+    assert "10 steps, drawn evenly by seed 0 from the" in written
+    assert "undefined, since no continuation ended: 0" in written
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--half-width", "0"], "--half-width must be above 0, got 0"),
+        (["--training-steps", "5..3"], "a training step or two such as 3..8, got '5..3'"),
+        (["--training-steps", "4..9"], "at least 2 groups, and there are 0"),
+        (["--output", "truth.txt"], r"must end in .md or .json, got truth.txt"),
+        (["--policy", "random", "--weights", "best"], "--weights chooses among"),
+        (["--policy", "random", "--checkpoint", "last"], "who goes on"),
+        (["memory.kind=summary"], "asks the policy for summaries, and chance"),
+        ([], "holds no final weights"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_anything_is_played(
+    store: Path, trained: RunConfig, arguments: Sequence[str], words: str
+) -> None:
+    done = measured(
+        store,
+        *(arguments if arguments[:1] == ["--policy"] or not arguments else [*RANDOM, *arguments]),
+        "--runs-directory",
+        trained.runs_directory,
+    )
+
+    with pytest.raises(ConfigError, match=words):
+        raise done.exception or AssertionError("it was not refused")
+    assert rows(store, "SELECT id FROM runs WHERE kind = 'branch'") == []
+
+
+def test_another_version_is_refused(store: Path) -> None:
+    change(store, "UPDATE tasks SET version = '0'")
+
+    done = measured(store, *RANDOM)
+
+    assert isinstance(done.exception, ConfigError)
+    assert "it was played in version '0' of longhaul/KeyDoor-v0" in str(done.exception)
+    assert rows(store, "SELECT id FROM runs WHERE kind = 'branch'") == []
+
+
+def test_steps_behind_a_changed_rule_are_undefined_and_no_zero(done: Path) -> None:
+    change(done, "UPDATE steps SET reward = 0.125 WHERE step_index = 3")
+    change(done, "DELETE FROM episodes WHERE phase = 'branch'")
+    behind = [step for step in figures("truth.json")["steps"] if step["step_index"] > 3]
+
+    ended = measured(done, *RANDOM, "--half-width", "0.5", "--output", "changed.json")
+
+    assert ended.exit_code == ExitCode.UNPLAYED, ended.output
+    found = figures("changed.json")
+    assert found["num_undefined"] == len(behind) > 0
+    assert len(found["steps"]) == 10 - len(behind) > 0
+    failures = rows(done, "SELECT DISTINCT message FROM failures")
+    assert all("the environment differs from the stored episode" in words for (words,) in failures)
