@@ -151,10 +151,10 @@ def test_a_word_that_the_stored_prompt_did_not_show_is_none_that_was_lost() -> N
 
 
 def test_signs_are_no_words_and_case_tells_none_apart() -> None:
-    assert words_of(["Take the re-used KEY_1 (no. 12.5)!", "+ - ="]) == {
+    assert words_of(["Take the half-open KEY_1 (no. 12.5)!", "+ - ="]) == {
         "take",
         "the",
-        "re-used",
+        "half-open",
         "key_1",
         "no",
         "12.5",
