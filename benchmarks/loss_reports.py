@@ -82,7 +82,7 @@ def main() -> None:
         prepare_environment("cpu", scratch=Path(folder) / "scratch")
         from trainer.verl.local_ray import ray_here
 
-        with ray_here():
+        with ray_here(python=sys.executable):
             recorder = slow_recorder(
                 Path(folder) / "store.db",
                 commit_seconds=arguments.commit_milliseconds / 1000,
