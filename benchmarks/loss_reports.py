@@ -101,10 +101,19 @@ def slow_recorder(store: Path, *, commit_seconds: float, num_steps: int) -> "Run
 
     from longhaul_trainer.verl.run_recorder import RunRecorder
 
-    class SlowWriter(StoreWriter):
+    class SlowWriter:
+        def __init__(self, store: str) -> None:
+            self._writer = StoreWriter(store)
+
         def write(self, records: Iterable[Record]) -> None:
-            super().write(records)
+            self._writer.write(records)
             time.sleep(commit_seconds)
+
+        def flush(self) -> None:
+            self._writer.flush()
+
+        def close(self, patience_seconds: float) -> None:
+            self._writer.close(patience_seconds=patience_seconds)
 
     actor: Any = ray.remote(SlowWriter).options(max_concurrency=1)
     recorder = RunRecorder(actor.remote(str(store)))
