@@ -204,6 +204,8 @@ def imports_between(sources: Mapping[str, ast.Module]) -> dict[str, set[str]]:
             if isinstance(node, ast.ImportFrom) and node.module:
                 each = {f"{node.module}.{alias.name}" for alias in node.names}
                 imported |= {one if one in sources else node.module for one in each}
+            elif isinstance(node, ast.Import):
+                imported |= {alias.name for alias in node.names}
             elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 nodes.extend(ast.iter_child_nodes(node))
         found[name] = (imported & sources.keys()) - {name}
@@ -222,7 +224,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 def test_a_circle_is_seen_where_only_types_close_it() -> None:
     closing = "if TYPE_CHECKING:\n    from a.b import B\n"
     lazy = "def f():\n    from a.b import B\n"
-    opening = ast.parse("from a.c import C\nfrom a import d\n")
+    opening = ast.parse("from a.c import C\nimport a.d\n")
     modules = {"a.b": opening, "a.c": ast.parse(lazy), "a.d": ast.parse("")}
 
     assert imports_between(modules)["a.b"] == {"a.c", "a.d"}

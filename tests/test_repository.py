@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from importlib.metadata import requires, version
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,40 @@ def test_one_line_switches_between_the_builds_for_cpu_and_gpu_and_the_lock_fits(
 
     assert here in (["cpu", "dev"], ["dev", "gpu"])
     assert seen == [["dev", "gpu"], ["dev", "gpu"], ["cpu", "dev"]]
+
+
+def test_what_the_bare_machine_tests_is_there() -> None:
+    _, _, rest = (ROOT / ".ci/bare").read_text(encoding="utf-8").partition("selection=(\n")
+    selection, _, _ = rest.partition("\n)\n")
+    shown = subprocess.run(
+        ["bash", "-c", f'contract=tests/contracts::; printf "%s\\n" {" ".join(selection.split())}'],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    named = {line.partition("::")[0] for line in shown.stdout.split("\n") if line}
+
+    assert len(named) > 10
+    assert {name for name in named if not (ROOT / name).exists()} == set()
+
+
+def test_static_metadata_is_that_of_the_wheels_but_for_triton() -> None:
+    """An upgrade of torch or xgrammar must not bring triton back, or leave a dependency out."""
+    uv = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["uv"]
+    entries = {entry["name"]: entry for entry in uv["dependency-metadata"]}
+
+    assert entries.keys() == {"torch", "xgrammar"}
+    for name, entry in entries.items():
+        assert version(name) == entry["version"]
+        wheels = [Requirement(line) for line in requires(name) or ()]
+        needed = {
+            (one.name, frozenset(one.extras), str(one.specifier))
+            for one in wheels
+            if one.name != "triton" and (one.marker is None or one.marker.evaluate({"extra": ""}))
+        }
+        stated = [Requirement(line) for line in entry["requires-dist"]]
+        assert {(one.name, frozenset(one.extras), str(one.specifier)) for one in stated} == needed
 
 
 def test_every_target_of_the_makefile_explains_itself() -> None:

@@ -37,10 +37,22 @@ def test_a_script_and_its_modules_are_one_module(
 ) -> None:
     whole = tmp_path / "whole.mjs"
     whole.write_text(script(COMPONENTS / name), encoding="utf-8")
-    assert "\nimport " not in whole.read_text(encoding="utf-8")
     # No name is declared twice.
     run = subprocess.run([installed_node, "--check", whole], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize(
+    "line", ['import { a as b } from "./a.mjs"', 'import * as a from "./a.mjs"', 'import "./a.mjs"']
+)
+def test_an_import_that_joining_would_lose_is_refused(tmp_path: Path, line: str) -> None:
+    (tmp_path / "a.mjs").write_text("export const a = 1 // one", encoding="utf-8")
+    for name, source in (("right", 'import { a } from "./a.mjs"\n'), ("wrong", f"{line}\n")):
+        (tmp_path / f"{name}.js").write_text(f"{source}a\n", encoding="utf-8")
+
+    assert script(tmp_path / "right.js").splitlines() == ["export const a = 1 // one", "a"]
+    with pytest.raises(ValueError, match="cannot be joined"):
+        script(tmp_path / "wrong.js")
 
 
 def test_the_text_index_finds_what_the_replay_finds(tmp_path: Path) -> None:

@@ -176,12 +176,12 @@ def test_a_repetition_that_is_still_read_when_the_first_is_cancelled_is_sampled_
     """Between the question and the wait for the answer, a long body is read in a thread."""
 
     async def test() -> None:
-        engine, repeats = Engine(), IdempotentRequests(max_kept=8)
-        first = repeats.request_of(sent(retries=0))
+        engine, requests = Engine(), IdempotentRequests(max_kept=8)
+        first = requests.request_of(sent(retries=0))
         first.credit = CreditReport(reward=1.0)
         waiting = engine.waiting(first)
         await under_way()
-        again = [repeats.request_of(sent(retries=1)) for _ in range(2)]
+        again = [requests.request_of(sent(retries=1)) for _ in range(2)]
         waiting.cancel()
         await under_way()
         answered = [engine.waiting(one) for one in again]
@@ -191,7 +191,7 @@ def test_a_repetition_that_is_still_read_when_the_first_is_cancelled_is_sampled_
         assert {reply.id for reply in replies} == {again[0].reply_id}
         assert (engine.num_begun, engine.num_cancelled) == (2, 1)
         assert again[0].credit == CreditReport(reward=1.0)  # it counts once
-        assert repeats.request_of(sent(retries=1)).reply_id == again[0].reply_id
+        assert requests.request_of(sent(retries=1)).reply_id == again[0].reply_id
 
     run(test())
 

@@ -3,6 +3,9 @@
 Its clock is the event loop: `asyncio.sleep` and `asyncio.timeout` count by it, and `now` reads it.
 A test gives such code a loop of another time, in which hours pass at once
 (`tests/virtual_time.py`). Code in threads has real time.
+
+A loop's time may be of whole milliseconds, and stands still within a turn (uvloop): a duration that
+is reported is `time.perf_counter`'s.
 """
 
 import asyncio

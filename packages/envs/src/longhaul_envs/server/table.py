@@ -1,6 +1,6 @@
 """The sessions of a server: opened, played in numbered steps, leased, and gone with a cause.
 
-It knows nothing of HTTP: every dialect that the server speaks is a door to one table. Answers are
+It knows nothing of HTTP: all dialects that the server speaks reach one table. Answers are
 the JSON that the worker wrote, passed on as it is; `msgspec.json.decode` reads it as an
 `Observation` (reset) or a `StepResult` (step).
 
@@ -12,6 +12,7 @@ it: nothing acts twice, however often a request is sent.
 import asyncio
 import logging
 import secrets
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -483,7 +484,7 @@ class SessionTable:
     def _call(
         self, session: _Session, verb: Verb, *, text: str = "", seed: int = 0
     ) -> "asyncio.Future[Done]":
-        began = now()
+        began = time.perf_counter()  # the loop's own time may be of whole milliseconds
         future = session.place.call(verb, text=text, seed=seed)
         session.num_calls += 1
 
@@ -491,7 +492,8 @@ class SessionTable:
             session.num_calls -= 1
             session.used_at = now()
             if self._observer is not None:
-                self._observer.called(session.environment_id, verb, session.used_at - began)
+                seconds = time.perf_counter() - began
+                self._observer.called(session.environment_id, verb, seconds)
             failure = future.exception()
             if isinstance(failure, CallFailed):
                 session.broken = failure.cause is Cause.ENVIRONMENT_ERROR

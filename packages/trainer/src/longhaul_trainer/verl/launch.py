@@ -1,4 +1,4 @@
-"""Runs a training from its configuration to its outcome. The only door into this folder.
+"""Runs a training from its configuration to its outcome. The only way into this folder.
 
 The trainer lives in this process, not in a Ray actor: one process less imports verl, and
 Ctrl-C, progress and errors need no detour.
