@@ -302,6 +302,27 @@ def test_a_memorys_calls_for_a_purpose_of_its_own_are_known_by_their_place() -> 
     assert replies[2] == ["new0", "new1"]
 
 
+class Acting(Notes):
+    """Asks for the agent's own purpose."""
+
+    async def write(
+        self, *, observation: Observation, reply: str, action: str, context: MemoryContext
+    ) -> None:
+        await context.complete([Message(role="user", content="Note.")], purpose="act")
+
+
+def test_a_memory_may_not_take_the_agents_purpose() -> None:
+    def acting() -> Memory:
+        return Acting(template=PromptTemplate())
+
+    agent = make_agent(_Numbered("new"), build_memory=acting, max_reply_tokens=64)
+
+    found = failure(played(agent=agent))
+
+    assert found.cause is FailureCause.MEMORY_ERROR
+    assert "the purpose 'act' is the agent's" in found.message
+
+
 def test_a_memory_that_asks_for_another_reply_is_refused_at_its_step() -> None:
     recorded = trajectory(played())  # without a memory, which asked for nothing
     agent = make_agent(_Numbered("new"), build_memory=summarising, max_reply_tokens=64)

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy.orm import Session
 
 from longhaul_core.evaluation import bounded_mean_interval
 from longhaul_core.store import StoreWriter, queries
-from longhaul_core.store.queries import ContinuedStep, SampledTruth
+from longhaul_core.store.queries import ContinuedBy, ContinuedStep, SampledTruth
 from longhaul_core.store.records import EpisodeRecord, Record
 from longhaul_core.store.session import read_only_engine
 from store_samples import make_failure, make_record, make_trajectory, measured, run_started
@@ -106,3 +107,46 @@ def test_the_sets_of_several_episodes_are_read_at_once(tmp_path: Path) -> None:
         ContinuedStep(ID, 1, takes_stored_action=False): {0: 1.0},
         ContinuedStep(ID, 1, takes_stored_action=True): {0: 1.0, 1: 0.0},
     }
+
+
+CONFIG = {
+    "name": "a",
+    "seed": 0,
+    "runs_directory": "runs",
+    "num_training_steps": 8,
+    "environment": {"id": "a/B-v0", "options": {"size": 3}, "num_workers": 8},
+    "environments": [],
+    "rollout": {"temperature": 1.0, "concurrent_episodes": 8},
+    "memory": {"kind": "none"},
+    "algorithm": {"discount": 0.95, "name": "gigpo"},
+    "model": {"path": "/models/a", "engine_dtype": "float32"},
+}
+
+
+@pytest.mark.parametrize(
+    ("section", "change", "is_another"),
+    [
+        (None, {"name": "b", "runs_directory": "elsewhere", "num_training_steps": 9}, False),
+        ("environment", {"num_workers": 2, "server": "http://10.0.0.1:8300"}, False),
+        ("rollout", {"concurrent_episodes": 64, "max_retries": 9}, False),
+        ("algorithm", {"name": "grpo"}, False),
+        ("model", {"path": "/moved/a"}, False),
+        (None, {"seed": 1}, True),
+        ("environment", {"options": {"size": 7}}, True),
+        ("rollout", {"temperature": 0.5}, True),
+        ("memory", {"kind": "window"}, True),
+        ("algorithm", {"discount": 1.0}, True),
+        ("model", {"engine_dtype": "bfloat16"}, True),
+        (None, {"environments": [{"id": "a/B-v0", "memory": {"kind": "full"}}]}, True),
+    ],
+)
+def test_continuations_are_of_one_policy_by_what_decides_them(
+    section: str | None, change: dict[str, object], is_another: bool
+) -> None:
+    sections: dict[str, Any] = dict(CONFIG)
+    changed = (
+        sections | change if section is None else sections | {section: sections[section] | change}
+    )
+
+    assert (ContinuedBy.of("truth-a", changed) != ContinuedBy.of("truth-a", CONFIG)) == is_another
+    assert ContinuedBy.of("truth-b", CONFIG) != ContinuedBy.of("truth-a", CONFIG)

@@ -191,6 +191,7 @@ def test_a_second_call_plays_nothing_and_a_finer_one_goes_on(done: Path) -> None
         (["--training-steps", "5..3"], "a training step or two such as 3..8, got '5..3'"),
         (["--training-steps", "4..9"], "at least 2 groups, and there are 0"),
         (["--output", "truth.txt"], r"must end in .md or .json, got truth.txt"),
+        (["--output", "missing/truth.md"], "there is no folder missing; make it first"),
         (["--policy", "random", "--weights", "best"], "--weights chooses among"),
         (["--policy", "random", "--checkpoint", "last"], "who goes on"),
         (["memory.kind=summary"], "asks the policy for summaries, and chance"),
@@ -233,5 +234,9 @@ def test_steps_behind_a_changed_rule_are_undefined_and_no_zero(done: Path) -> No
     found = figures("changed.json")
     assert found["num_undefined"] == len(behind) > 0
     assert len(found["steps"]) == 10 - len(behind) > 0
+    # The next call finds nothing but what fails again, and still shows the rest.
+    again = measured(done, *RANDOM, "--half-width", "0.5", "--output", "again.json")
+    assert again.exit_code == ExitCode.UNPLAYED, again.output
+    assert figures("again.json")["steps"] == found["steps"]
     failures = rows(done, "SELECT DISTINCT message FROM failures")
     assert all("the environment differs from the stored episode" in words for (words,) in failures)

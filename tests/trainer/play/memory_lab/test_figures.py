@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from statistics import linear_regression
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,7 +116,7 @@ def test_the_longest_shared_beginning_is_kept_but_for_the_last_token(
         for text in earlier
     ]
     expected = max(0, min(max(shared, default=0), len(prompt) - 1))
-    assert num_kept_tokens(prompt, earlier) == expected
+    assert num_kept_tokens(prompt, [np.array(text) for text in earlier]) == expected
 
 
 def test_a_word_is_lost_if_it_was_observed_and_read_and_is_not_read_here() -> None:
@@ -168,6 +169,7 @@ def figures(*lengths: int, num_steps: int = 0, lost: tuple[LostWord, ...] = ()) 
         num_shortened=1,
         num_prompt_tokens=sum(lengths),
         num_kept_tokens=10,
+        num_compared=len(lengths),
         lost=lost,
     )
 

@@ -324,8 +324,8 @@ def after(sitting: Sitting) -> None:
 
 
 def next_task(tasks: Sequence[Task], task: Task) -> Task:
-    """The one after `task`; the first after the last."""
-    at = next(place for place, each in enumerate(tasks) if each.task_id == task.task_id)
+    """The one after `task`; the first after the last, and after one that is not listed."""
+    at = next((place for place, each in enumerate(tasks) if each.task_id == task.task_id), -1)
     return tasks[(at + 1) % len(tasks)]
 
 

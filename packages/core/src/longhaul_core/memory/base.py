@@ -27,8 +27,8 @@ class Complete(Protocol):
 
         Args:
             prompt: What is asked.
-            purpose: What the call is for, in a word: by it the store tells calls apart, and
-                `loss.purposes` gives them a share of the loss.
+            purpose: What the call is for, in a word, and not `act`, which is the agent's: by it the
+                store tells calls apart, and `loss.purposes` gives them a share of the loss.
             trained: Whether the reply's tokens are in the loss.
             credit_share: What the advantage is multiplied by for these tokens.
             credited_by: Which step's advantage that is: the step that is being taken in was paid

@@ -6,7 +6,7 @@ Who chooses the actions stands outside: the agent in `loop`, a stored episode in
 import functools
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from longhaul_core.environment import Environment, EnvironmentFactory, StepResult
@@ -24,7 +24,7 @@ from longhaul_core.policy import Shortenable
 from longhaul_core.rollout.deadline import awaited, deadline
 from longhaul_core.rollout.limits import EpisodeLimits
 from longhaul_core.rollout.session import EpisodeSession
-from longhaul_core.types import CreditedBy, Observation, StopReason
+from longhaul_core.types import Call, CreditedBy, Message, Observation, StopReason
 
 __all__ = ["EnvironmentDriver", "driven"]
 
@@ -171,14 +171,37 @@ class EnvironmentDriver:
     async def _remember(
         self, observation: Observation, reply: str, action: str, *, complete: Complete | None
     ) -> None:
-        asks_policy = functools.partial(
-            self.session.complete, purpose="remember", credited_by=CreditedBy.NEXT_STEP
+        context = MemoryContext(
+            task=self.session.task,
+            complete=complete or functools.partial(_asked_by_memory, self.session),
         )
-        context = MemoryContext(task=self.session.task, complete=complete or asks_policy)
         with awaited("memory.write", failure=MemoryFailure):
             await self._memory.write(
                 observation=observation, reply=reply, action=action, context=context
             )
+
+
+async def _asked_by_memory(
+    session: EpisodeSession,
+    prompt: Sequence[Message] | Shortenable,
+    *,
+    purpose: str = "remember",
+    trained: bool = True,
+    credit_share: float = 1.0,
+    credited_by: CreditedBy = CreditedBy.NEXT_STEP,
+    max_reply_tokens: int | None = None,
+) -> Call:
+    """See `Complete`."""
+    if purpose == "act":
+        raise ValueError("the purpose 'act' is the agent's; name another for a memory's call")
+    return await session.complete(
+        prompt,
+        purpose=purpose,
+        trained=trained,
+        credit_share=credit_share,
+        credited_by=credited_by,
+        max_reply_tokens=max_reply_tokens,
+    )
 
 
 def _environment_deadline(seconds: float, action: str) -> AbstractAsyncContextManager[None]:

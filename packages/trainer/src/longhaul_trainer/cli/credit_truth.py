@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,9 @@ from longhaul_trainer.cli.branch import Description, PolicyOption, who_goes_on
 from longhaul_trainer.cli.endpoint import HostedOptions, takes_hosted_model
 from longhaul_trainer.cli.evaluate import WeightsOfRun
 from longhaul_trainer.cli.runs import DEFAULT_STORE
+
+if TYPE_CHECKING:
+    from longhaul_trainer.play.branches import GoesOn
 
 
 @takes_hosted_model
@@ -68,10 +71,12 @@ def credit_truth(  # noqa: PLR0913  options of a command
         raise ConfigError(f"--half-width must be above 0, got {half_width:g}")
     if output is not None and output.suffix not in (".md", ".json"):
         raise ConfigError(f"--output must end in .md or .json, got {output}")
+    if output is not None and not output.parent.is_dir():
+        raise ConfigError(f"--output {output}: there is no folder {output.parent}; make it first")
     span = _span(training_steps)
-    if policy is None and hosted.endpoint is None:
-        checkpoint, weights = checkpoint or run, weights or (None if checkpoint else "final")
-    goes_on = who_goes_on(policy, checkpoint, weights, hosted)
+    goes_on: GoesOn = "weights"  # the run's own, unless somebody else is named
+    if (policy, checkpoint, hosted.endpoint) != (None, None, None):
+        goes_on = who_goes_on(policy, checkpoint, weights, hosted)
     from longhaul_trainer.cli.measured_credit import Measuring, measured_credit
 
     code = measured_credit(

@@ -3,6 +3,7 @@
 Apart from the command, because SQLAlchemy takes a while to import.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -10,21 +11,26 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from rich.markup import escape
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from longhaul_core.errors import AllFailedError, ConfigError
+from longhaul_core.redaction import redacted
 from longhaul_core.store import queries
 from longhaul_core.store.addresses import describe_store, store_errors
 from longhaul_core.store.queries import TRUTH, ContinuedBy, RunDetail
 from longhaul_core.store.session import read_only_engine
+from longhaul_core.text import storable_text
 from longhaul_core.truth.tables import table_of
 from longhaul_trainer.cli.arguments import console_of
 from longhaul_trainer.cli.branch import continuing_config, played_continuations, to_go_on
 from longhaul_trainer.cli.evaluate import Weights, path_of_weights, with_model
 from longhaul_trainer.cli.exit_codes import ExitCode
-from longhaul_trainer.cli.stored_runs import find_in_store
+from longhaul_trainer.cli.stored_runs import find_in_store, folder_of
 from longhaul_trainer.cli.train import EXIT_CODE_OF_STATUS, check_machine
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.models.prepare import hash_model, prepare_model
 from longhaul_trainer.play.branches import GoesOn, max_retries_of, require_continuable
 from longhaul_trainer.play.episode_run import Plan
 from longhaul_trainer.play.hosted_evaluation import Spent
@@ -81,7 +87,7 @@ def measured_credit(asked: Measuring) -> ExitCode:
                 num_steps=asked.num_steps,
                 seed=asked.seed,
             )
-        config = _config(asked, run)
+        config = _config(asked, run, _path_of_weights(asked, engine, run_id))
         _require_continuable(config, selection, asked.goes_on)
         code = _play(asked, config, selection, engine)
         with store_errors(describe_store(engine.url)), Session(engine) as session:
@@ -92,15 +98,34 @@ def measured_credit(asked: Measuring) -> ExitCode:
     return ExitCode.UNPLAYED if code is ExitCode.DONE and report.num_undefined else code
 
 
-def _config(asked: Measuring, run: RunDetail) -> RunConfig:
-    """The run that goes on; its name says who does."""
-    path = None
+def _path_of_weights(asked: Measuring, engine: Engine, run_id: str) -> str | None:
+    """Where the weights that go on lie: those of the measured run, unless others are named."""
+    if asked.goes_on != "weights":
+        return None
     if asked.checkpoint is not None:
-        path = path_of_weights(asked.checkpoint, asked.weights, runs_directory=asked.runs_directory)
+        return path_of_weights(asked.checkpoint, asked.weights, runs_directory=asked.runs_directory)
+    folder = folder_of(engine, run_id)
+    if folder is None:
+        raise ConfigError(
+            f"the folder of {run_id} with its weights is not on this machine; say who goes on by "
+            "--checkpoint, --endpoint or --policy"
+        )
+    return path_of_weights(
+        str(folder.path), asked.weights or "final", runs_directory=asked.runs_directory
+    )
+
+
+def _config(asked: Measuring, run: RunDetail, path: str | None) -> RunConfig:
+    """The run that goes on; its name says who does, and which weights or which address."""
     goes_on = asked.goes_on
-    who = goes_on if isinstance(goes_on, str) else goes_on.model
     if path is not None:
-        who = Path(asked.checkpoint or path).name
+        named = Path(asked.checkpoint or run.summary.run_id).name
+        who = f"{hash_model(prepare_model(path))[:8]}-{named}"
+    elif isinstance(goes_on, str):
+        who = goes_on
+    else:
+        address = hashlib.sha256(f"{goes_on.api} {goes_on.url}".encode()).hexdigest()
+        who = f"{address[:8]}-{goes_on.model}"
     config = continuing_config(
         run.config_json,
         asked.overrides,
@@ -158,7 +183,13 @@ def _play(asked: Measuring, config: RunConfig, selection: Selection, engine: Eng
         further=missing.further,
     )
     spent = Spent()
-    outcome = played_continuations(config, plan, asked.goes_on, heard=spent.heard)
+    try:
+        outcome = played_continuations(config, plan, asked.goes_on, heard=spent.heard)
+    except AllFailedError as error:
+        if not stored():
+            raise
+        console.print(f"[yellow]failed[/]  {escape(str(error))}; the store has earlier ones")
+        return ExitCode.UNPLAYED
     if not isinstance(asked.goes_on, str):
         console.print(f"[dim]cost[/]    {spent.in_words()}")
     return EXIT_CODE_OF_STATUS[outcome.status]
@@ -166,7 +197,8 @@ def _play(asked: Measuring, config: RunConfig, selection: Selection, engine: Eng
 
 def _stored(session: Session, config: RunConfig, selection: Selection) -> Stored:
     """What the store has of who goes on now."""
-    by = ContinuedBy.of(config.name, config.model_dump(mode="json"))
+    written = redacted(storable_text(json.dumps(config.model_dump(mode="json"))))
+    by = ContinuedBy.of(config.name, json.loads(written))
     return queries.continued_steps(session, selection.episode_ids).get(by, {})
 
 
@@ -203,8 +235,9 @@ def _lines(
         f"V and Q are of {who}, by {report.num_continuations:,} continuations, discount "
         f"{config.algorithm.discount:g}, half-width {asked.half_width:g}; at most {asked.most:,} "
         "of either kind",
-        f"with an effect: {report.num_with_effect:,} of {defined:,} ({by_share}); undefined, "
-        f"since no continuation ended: {report.num_undefined:,}",
+        f"with an effect: {report.num_with_effect:,} of {defined:,} ({by_share}; where "
+        "nothing has one, up to 5 % seem to); undefined, since no continuation ended: "
+        f"{report.num_undefined:,}",
     ]
 
 

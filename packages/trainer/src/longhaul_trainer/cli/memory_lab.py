@@ -25,7 +25,10 @@ def memory_lab(  # noqa: PLR0913  options of a command
         ),
     ] = None,
     last: Annotated[
-        int, typer.Option(min=1, help="So many of the newest episodes that ended.")
+        int,
+        typer.Option(
+            min=1, help="So many of the newest episodes that ended; of each --training-step."
+        ),
     ] = 32,
     training_step: Annotated[
         list[int] | None,

@@ -34,7 +34,7 @@ class Chosen(NamedTuple):
     """Which episodes are composed anew."""
 
     last: int
-    """At most so many, the newest."""
+    """At most so many, the newest; of each training step that is named."""
     training_steps: tuple[int, ...]
     """That played them; empty for any."""
     episodes: tuple[str, ...]
@@ -105,13 +105,14 @@ async def _fill(
 def _episodes(session: Session, run_id: str, chosen: Chosen) -> list[queries.EpisodeSummary]:
     """Those that are chosen, the first of each group first."""
     if chosen.episodes:
-        found = [_episode(session, episode_id, run_id) for episode_id in chosen.episodes]
+        named = dict.fromkeys(chosen.episodes)
+        found = [_episode(session, episode_id, run_id) for episode_id in named]
     else:
         found = [
             each
             for step in chosen.training_steps or (None,)
             for each in _newest(session, run_id, training_step=step, limit=chosen.last)
-        ][: chosen.last]
+        ]
     there = [each for each in found if each.retention != "removed"]
     if not there:
         of_step = "" if not chosen.training_steps else " of these training steps"
@@ -199,6 +200,6 @@ def _cells(found: MemoryFigures) -> list[str]:
         f"{found.computed_tokens:,.0f}",
         f"{found.num_shortened / found.num_prompts:.1%}",
         f"{found.num_unreached / num_steps:.1%}",
-        f"{found.num_losing / found.num_prompts:.1%}",
+        f"{found.num_losing / found.num_compared:.1%}" if found.num_compared else "–",
         f"{median(back):g}" if back else "",
     ]

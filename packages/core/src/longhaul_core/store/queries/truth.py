@@ -35,28 +35,46 @@ __all__ = [
 
 TRUTH = "truth-"
 """How the name of a run begins whose continuations measure V and Q; then comes who goes on."""
-_OF_NO_ACCOUNT = ("name", "runs_directory", "store", "trackers")
-"""Settings that change no continuation."""
+_PLAYED_BY: Mapping[str, frozenset[str]] = {
+    "environment": frozenset({"id", "options"}),
+    "rollout": frozenset(
+        {"temperature", "top_p", "max_reply_tokens", "max_prompt_tokens", "max_episode_tokens"}
+    ),
+    "model": frozenset({"pictures", "chat_template", "chat_template_kwargs", "engine_dtype"}),
+    "algorithm": frozenset({"discount"}),
+}
+"""Settings that decide what is played, of sections that have others too; the weights are in the
+run's name."""
+_WHOLE = ("seed", "memory", "agent", "prompt", "actions")
+"""Sections that decide it as a whole."""
 
 
 class ContinuedBy(NamedTuple):
     """Continuations of equal keys are of one policy, under the same settings and seeds."""
 
     name: str
-    """Of the run, without `TRUTH`: who goes on."""
+    """Of the run, without `TRUTH`: who goes on, with a hash of the weights or of the address."""
     settings: str
-    """JSON: the run's configuration, but for where it is kept."""
+    """JSON: the settings that decide what is played."""
 
     @classmethod
     def of(cls, name: str, config: Mapping[str, Any]) -> "ContinuedBy":
         """The key of a run with this name and resolved configuration."""
-        kept = {key: value for key, value in config.items() if key not in _OF_NO_ACCOUNT}
+        kept: dict[str, Any] = {key: config.get(key) for key in _WHOLE}
+        for section, names in _PLAYED_BY.items():
+            kept[section] = _some(config.get(section) or {}, names)
+        names = _PLAYED_BY["environment"].union(_WHOLE)
+        kept["environments"] = [_some(each, names) for each in config.get("environments") or ()]
         return cls(name.removeprefix(TRUTH), json.dumps(kept, sort_keys=True))
 
     @property
     def discount(self) -> float:
         """Per step; 1 where the configuration names none."""
         return float(json.loads(self.settings).get("algorithm", {}).get("discount", 1.0))
+
+
+def _some(section: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+    return {key: value for key, value in section.items() if key in names}
 
 
 class ContinuedStep(NamedTuple):

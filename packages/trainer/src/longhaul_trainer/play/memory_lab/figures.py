@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from longhaul_core.types import Call, Trajectory
+from longhaul_core.types import Call, Step, Trajectory
 
 __all__ = [
     "EpisodeFigures",
@@ -58,6 +59,8 @@ class EpisodeFigures:
     """Of all calls, those of plans and summaries included."""
     num_kept_tokens: int
     """Of those; see `num_kept_tokens`."""
+    num_compared: int
+    """Actions whose stored prompt is there to look for lost words in."""
     lost: tuple[LostWord, ...]
 
 
@@ -83,6 +86,8 @@ class MemoryFigures:
     num_shortened: int
     num_unreached: int
     """Steps of the stored episodes that a limit on tokens cut off here."""
+    num_compared: int
+    """Actions whose stored prompt is there to look for lost words in."""
     lost: tuple[LostWord, ...]
 
     @property
@@ -102,13 +107,13 @@ def figures_of(
         episode_id: Of the recorded one.
         first_of_group: Prompt and reply that another episode of its group began with here.
     """
-    earlier: list[Tokens] = [first_of_group]
+    earlier = [np.asarray(first_of_group)]
     num_tokens = num_kept = 0
     for call in (call for step in again.steps for call in step.calls):
         prompt = _prompt(call)
         num_tokens += len(prompt)
         num_kept += num_kept_tokens(prompt, earlier)
-        earlier.append(tokens_of(call))
+        earlier.append(np.asarray(tokens_of(call)))
     acts = [act for step in again.steps if (act := step.act) is not None]
     return EpisodeFigures(
         prompt_lengths=tuple(len(_prompt(act)) for act in acts),
@@ -116,6 +121,10 @@ def figures_of(
         num_shortened=sum(act.dropped_exchanges > 0 for act in acts),
         num_prompt_tokens=num_tokens,
         num_kept_tokens=num_kept,
+        num_compared=sum(
+            _is_compared(step, here)
+            for step, here in zip(recorded.steps, again.steps, strict=False)
+        ),
         lost=tuple(lost_words(again, recorded=recorded, episode_id=episode_id)),
     )
 
@@ -129,20 +138,21 @@ def _prompt(call: Call) -> Tokens:
     return () if call.sampled is None else call.sampled.prompt_tokens
 
 
-def num_kept_tokens(prompt: Tokens, earlier: Iterable[Tokens]) -> int:
+def num_kept_tokens(prompt: Tokens, earlier: Iterable[NDArray[np.int64]]) -> int:
     """Tokens of a prompt that an engine need not compute again.
 
     The longest beginning that it shares with one of the earlier texts, but for its last token,
     from which the reply follows. An engine keeps whole blocks (16 tokens in vLLM), and forgets them
     when it has no room: this is the most that it can keep.
     """
-    longest = max((_num_shared(prompt, text) for text in earlier), default=0)
+    tokens = np.asarray(prompt)
+    longest = max((_num_shared(tokens, text) for text in earlier), default=0)
     return max(0, min(longest, len(prompt) - 1))
 
 
-def _num_shared(one: Tokens, other: Tokens) -> int:
+def _num_shared(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
     length = min(len(one), len(other))
-    differ = np.flatnonzero(np.asarray(one[:length]) != np.asarray(other[:length]))
+    differ = np.flatnonzero(one[:length] != other[:length])
     return int(differ[0]) if len(differ) else length
 
 
@@ -156,11 +166,15 @@ def lost_words(again: Trajectory, *, recorded: Trajectory, episode_id: str) -> I
     for step, here in zip(recorded.steps, again.steps, strict=False):
         seen_at |= dict.fromkeys(words_of([step.observation.text]), step.index)
         before, now = step.act, here.act
-        if before is None or now is None or not before.messages:
+        if before is None or now is None or not _is_compared(step, here):
             continue
         candidates = (words_of([step.action]) & seen_at.keys()) - _words_read(now)
         for word in sorted(candidates & _words_read(before)):
             yield LostWord(episode_id, step.index, word, seen_at[word])
+
+
+def _is_compared(stored: Step, here: Step) -> bool:
+    return stored.act is not None and bool(stored.act.messages) and here.act is not None
 
 
 def words_of(texts: Iterable[str]) -> set[str]:
@@ -194,6 +208,7 @@ def summed_up(episodes: Sequence[EpisodeFigures]) -> MemoryFigures:
         num_prompts=len(lengths),
         num_shortened=sum(each.num_shortened for each in episodes),
         num_unreached=sum(each.num_steps - len(each.prompt_lengths) for each in episodes),
+        num_compared=sum(each.num_compared for each in episodes),
         lost=tuple(lost for each in episodes for lost in each.lost),
     )
 

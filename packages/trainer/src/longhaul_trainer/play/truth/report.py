@@ -145,7 +145,7 @@ class _Judged:
         """Of each estimator that was computed for a group, and of the controls."""
         truth = self._arrays(_advantages(self._steps))
         one, other = (self._arrays(_advantages(half)) for half in halves)
-        effects = self._effects()
+        effects = self._effects(self._steps)
         rows = {name: self._arrays(credit) for name, credit in self._credit.items() if credit}
         rows |= {RIGHT: planted_right(truth), WRONG: planted_wrong(truth)}
         judged = {
@@ -154,7 +154,7 @@ class _Judged:
         }
         return judged | {
             SHUFFLED: figures_by_chance(truth, num_shuffles=NUM_SHUFFLES, effects=effects),
-            HALVES: figures_of(score_against_truth(one, other, effects=effects)),
+            HALVES: figures_of(score_against_truth(one, other, effects=self._effects(halves[1]))),
         }
 
     def _arrays(self, values: Mapping[Place, float]) -> Advantages:
@@ -166,12 +166,12 @@ class _Judged:
             for group in self._episodes
         ]
 
-    def _effects(self) -> list[list[BoolArray]]:
+    def _effects(self, steps: Mapping[Place, SampledAdvantage]) -> list[list[BoolArray]]:
         return [
             [
                 np.array(
                     [
-                        (found := self._steps.get((episode, step))) is not None and found.has_effect
+                        (found := steps.get((episode, step))) is not None and found.has_effect
                         for step in range(number)
                     ]
                 )
