@@ -44,6 +44,7 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
+    text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeEngine
@@ -84,7 +85,7 @@ __all__ = [
     "ToolListRow",
 ]
 
-SCHEMA_VERSION = "7"
+SCHEMA_VERSION = "8"
 """One more with every change to a table or a view."""
 
 RunId = String(128)
@@ -285,6 +286,13 @@ class EpisodeRow(Base):
     __table_args__ = (
         Index(None, "run_id", "phase", "training_step"),
         Index(None, "run_id", "attempt", "phase", "training_step", "group_index"),
+        Index(
+            "ix_episodes_branched_from",
+            "branched_from",
+            "branched_at_step",
+            sqlite_where=text("branched_from IS NOT NULL"),
+            postgresql_where=text("branched_from IS NOT NULL"),
+        ),
         # The newest first; and all columns that lists are filtered and sorted by, and curves are
         # made of, so that neither reads the wide rows.
         Index(
