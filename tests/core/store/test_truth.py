@@ -1,6 +1,6 @@
 """What stored continuations say of a step: V, Q and Q - V."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,7 @@ def test_the_sets_of_several_episodes_are_read_at_once(tmp_path: Path) -> None:
     }
 
 
-CONFIG = {
+CONFIG: Mapping[str, Any] = {
     "name": "a",
     "seed": 0,
     "runs_directory": "runs",
