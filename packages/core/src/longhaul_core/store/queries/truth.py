@@ -95,9 +95,13 @@ class SampledMean(Answer):
     """A mean discounted return, and Wilson's interval of 95 %."""
 
     estimate: float
+    """The mean, or the difference of two."""
     low: float
+    """Lower end of the interval."""
     high: float
+    """Upper end of the interval."""
     num_continuations: int
+    """That ended, and were counted."""
 
 
 @dataclass(frozen=True, slots=True)
