@@ -13,12 +13,13 @@ import functools
 import selectors
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, TypeVarTuple, Unpack
 
 _MOST_TURNS = 50_000
 """Of the loop while its time stands still; more are an endless loop."""
 
 Arguments = ParamSpec("Arguments")
+Given = TypeVarTuple("Given")
 Result = TypeVar("Result")
 
 
@@ -34,8 +35,11 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         """Seconds since an arbitrary moment."""
         return self._now
 
-    def run_in_executor(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, executor: Executor | None, func: Callable[..., Result], *args: object
+    def run_in_executor(
+        self,
+        executor: Executor | None,
+        func: Callable[[Unpack[Given]], Result],
+        *args: *Given,
     ) -> "asyncio.Future[Result]":
         """As asyncio's; time stands still until it has returned."""
         future = super().run_in_executor(executor, func, *args)

@@ -2,7 +2,6 @@
 
 import gc
 import threading
-import time
 import weakref
 
 import pytest
@@ -69,14 +68,13 @@ def test_what_is_young_is_collected_by_the_clock_and_not_while_it_is_made() -> N
 
         gc.callbacks.append(seen)
         try:
-            ring = weakref.ref(_Ring())
+            collected = threading.Event()
+            ring = weakref.ref(_Ring(), lambda _: collected.set())
             kept = [[number] for number in range(50 * before[0])]
             assert not generations, "the collector looked at what was being made"
         finally:
             gc.callbacks.remove(seen)
-        until = time.monotonic() + 60 * COLLECTION_SECONDS
-        while ring() is not None and time.monotonic() < until:
-            time.sleep(0.05)
+        assert collected.wait(60 * COLLECTION_SECONDS)
         assert ring() is None
         assert len(kept) == 50 * before[0]
     finally:
