@@ -1,7 +1,6 @@
 """A vLLM engine on the CPU that reads pictures, before and after new weights.
 
-Not of Qwen3.5: on a CPU vLLM 0.24 refuses its linear attention in float32, and in bfloat16 gives
-NaN for short prompts. What the learner computes is compared with transformers in
+What the learner computes is compared with transformers in
 `test_picture_update.py`.
 """
 
@@ -17,7 +16,7 @@ from trainer.verl.pythons import Pythons
 pytestmark = pytest.mark.slow  # starts a vLLM engine
 
 PROGRAM = Path(__file__).with_name("engine_pictures.py")
-FAMILIES = ("qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
+FAMILIES = ("qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
 TIME_LIMIT_SECONDS = 800
 Distances = dict[str, list[dict[str, float]]]
 

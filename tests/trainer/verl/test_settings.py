@@ -1,6 +1,7 @@
 """Tests for `longhaul_trainer.verl.settings`: our recipes as verl itself reads them."""
 
 import importlib.util
+import json
 import re
 from itertools import cycle
 from pathlib import Path
@@ -362,6 +363,18 @@ def test_no_prompt_is_read_in_parts_on_a_cpu() -> None:
     assert value(on_cpu, f"{ROLLOUT}.max_num_batched_tokens") == 48_024
     assert value(on_gpu, f"{ROLLOUT}.enable_chunked_prefill") is True
     assert value(on_gpu, f"{ROLLOUT}.max_num_batched_tokens") == 4096
+
+
+@pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_5", "qwen3_5_moe"])
+def test_states_of_linear_attention_are_kept_for_later_prompts_on_gpus_alone(
+    family: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": family}), encoding="utf-8")
+    run = small_run(model={"path": str(tmp_path)})
+    name = f"{ROLLOUT}.enable_prefix_caching"
+
+    assert value(settings_of(run, device="gpu"), name) is True
+    assert value(settings_of(run, device="cpu"), name) is (family == "qwen3_vl")
 
 
 def test_an_engine_that_spans_workers_is_refused_on_a_cpu() -> None:

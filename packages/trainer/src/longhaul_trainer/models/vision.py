@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from longhaul_core.errors import ConfigError, MachineError
+from longhaul_core.errors import ConfigError
 from longhaul_trainer.models.prepare import BUILT_IN_MODELS
 
 
@@ -23,12 +23,11 @@ class Family(NamedTuple):
     so needs a tensor: see `longhaul_trainer.verl.pictures`."""
     packed_by_flash_attn: bool = False
     """Whether verl's attention of its packed rows takes functions from the package `flash-attn`."""
+    linear_attention: bool = False
+    """Whether most layers keep a state for a sequence instead of keys and values of its tokens."""
     experts_by_input: bool = False
     """Whether the files that are published, which alone vLLM loads, hold experts of
     [experts, input, output]; transformers computes with [experts, output, input]."""
-    needs_gpu: bool = False
-    """Whether vLLM samples from it on GPUs alone. On a CPU vLLM 0.24 refuses its linear attention
-    in float32, and gives NaN for short prompts in bfloat16."""
 
 
 FAMILIES: Mapping[str, Family] = {
@@ -36,8 +35,8 @@ FAMILIES: Mapping[str, Family] = {
     "qwen2_5_vl": Family("Qwen2_5_VLProcessor", bare_features=True, packed_by_flash_attn=True),
     "qwen3_vl": Family("Qwen3VLProcessor"),
     "qwen3_vl_moe": Family("Qwen3VLProcessor", experts_by_input=True),
-    "qwen3_5": Family("Qwen3VLProcessor", needs_gpu=True),
-    "qwen3_5_moe": Family("Qwen3VLProcessor", needs_gpu=True),
+    "qwen3_5": Family("Qwen3VLProcessor", linear_attention=True),
+    "qwen3_5_moe": Family("Qwen3VLProcessor", linear_attention=True),
 }
 """By `model_type`: the models whose pictures are rendered, sampled and trained."""
 PROCESSORS = frozenset(family.processor for family in FAMILIES.values())
@@ -65,18 +64,14 @@ def needs_flash_attn_to_pack(path: str | Path) -> bool:
     return family is not None and family.packed_by_flash_attn
 
 
-def require_cpu_engine(path: str | Path, *, setting: str) -> None:
-    """Refuse a model that vLLM samples from on GPUs alone.
+def has_linear_attention(path: str | Path) -> bool:
+    """Whether a model that reads pictures has layers of linear attention.
 
-    Raises:
-        MachineError: If it is one of those.
+    Args:
+        path: As for `reads_pictures`.
     """
     family = _family(path)
-    if family is not None and family.needs_gpu:
-        raise MachineError(
-            f"{setting} = {str(path)!r} needs a GPU: vLLM has no linear attention on a CPU; run it "
-            "on one, or name a model of another family"
-        )
+    return family is not None and family.linear_attention
 
 
 def require_processor(path: str | Path, *, setting: str) -> None:

@@ -12,7 +12,6 @@ from typing import Literal
 
 from longhaul_core.errors import MachineError
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.models.vision import require_cpu_engine
 from longhaul_trainer.run.provenance import Gpu, find_gpus
 
 Device = Literal["cpu", "gpu"]
@@ -93,12 +92,11 @@ def choose_device(run: RunConfig, *, cuda_engine: bool | None = None) -> Device:
         cuda_engine: Whether vLLM's CUDA build is there; None: look.
 
     Raises:
-        MachineError: If it asks for GPUs, or an engine, that are not there, or its model needs one.
+        MachineError: If it asks for GPUs, or an engine, that are not there.
     """
     cuda_engine = has_cuda_engine() if cuda_engine is None else cuda_engine
     found = len(usable_gpus()) if run.resources.device != "cpu" else 0
     if wanted_device(run, num_gpus=found, cuda_engine=cuda_engine) == "cpu":
-        require_cpu_engine(run.model.path, setting="model.path")
         return "cpu"
     if not cuda_engine:
         raise MachineError(

@@ -26,7 +26,11 @@ from longhaul_trainer.config.learning import CheckpointConfig
 from longhaul_trainer.config.machine import ALL_LINEAR
 from longhaul_trainer.config.run import Tracker
 from longhaul_trainer.config.toml import toml_value
-from longhaul_trainer.models.vision import needs_flash_attn_to_pack, reads_pictures
+from longhaul_trainer.models.vision import (
+    has_linear_attention,
+    needs_flash_attn_to_pack,
+    reads_pictures,
+)
 from longhaul_trainer.verl.attention import ATTENTION, SDPA, TORCH_FLASH, gpu_attention
 from longhaul_trainer.verl.queue_rows import most_rows
 from longhaul_trainer.verl.weight_choice import BACKEND, weight_transfer
@@ -591,6 +595,8 @@ def _cpu(run: RunConfig) -> dict[str, Value]:
         # Of a prompt that is read in parts vLLM turns back the random numbers of the request, which
         # those of a CPU cannot do: the engine would end. So a pass holds a whole prompt.
         f"{sampler}.enable_chunked_prefill": False,
+        # vLLM keeps states of linear attention for later prompts only where it reads in parts.
+        f"{sampler}.enable_prefix_caching": not has_linear_attention(run.model.path),
         f"{sampler}.max_num_batched_tokens": max(
             run.engine.max_batched_tokens,
             run.rollout.max_prompt_tokens + run.rollout.max_reply_tokens,

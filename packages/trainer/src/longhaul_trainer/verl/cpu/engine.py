@@ -5,7 +5,8 @@ verl's update finds no parameter to write into. vLLM's own layer-wise reload res
 the unpacked layout, takes the new weights and packs again; this extension wraps verl's
 update in it.
 
-An engine's worker imports this module before it makes its model, and so has experts in float32 too.
+An engine's worker imports this module before it makes its model, and so has experts and linear
+attention in float32 too.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from vllm.model_executor.model_loader.reload import (
     initialize_layerwise_reload,
 )
 
+from longhaul_trainer.verl.cpu import linear_attention
 from longhaul_trainer.verl.engine_updates import PrivateWorkerExtension
 
 # vLLM 0.24 makes an object of it in every pass, for which a pass outside of a model's making lacks
 # the configuration.
 _experts: Any = cpu_fused_moe
 _experts._CPU_MOE_ACT_FN[MoEActivation.SILU] = SiluAndMul.forward_native
+linear_attention.use()
 
 
 class CpuWorkerExtension(PrivateWorkerExtension):
