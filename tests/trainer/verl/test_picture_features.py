@@ -139,3 +139,38 @@ def test_rows_whose_tokens_have_one_position_each_are_padded_as_they_are() -> No
     inputs, _ = learner.prepare_model_inputs(TensorDict(of_rows, batch_size=[len(rows)]))
 
     assert inputs["position_ids"].tolist() == [[0, 1, 2, 3, 4], [0, 0, 0, 1, 2]]
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "qwen2_vl", "qwen2_5_vl"])
+def test_equal_pictures_of_a_micro_batch_are_read_once(family: str) -> None:
+    """Features and their gradient are those of reading each picture where it stands."""
+    from longhaul_trainer.verl.pictures import read_equal_pictures_once
+
+    model = model_of(family)
+    visual = model.model.visual
+    numbers = 3 * 2 * visual.config.patch_size**2
+    one, other = (torch.randn(16, numbers) for _ in range(2))
+    shapes = torch.tensor([[1, 4, 4], [1, 4, 4], [1, 2, 8], [1, 4, 4], [1, 4, 4]])
+    shown = torch.cat([one, other, one, other, one])
+    known = visual(shown, grid_thw=shapes)
+    wanted = [known.pooler_output, *(getattr(known, "deepstack_features", None) or [])]
+    weight = next(parameter for parameter in visual.parameters() if parameter.dim() > 1)
+    scale = torch.randn(wanted[0].shape)
+    (gradient,) = torch.autograd.grad((wanted[-1] * scale).sum(), weight)
+    num_read: list[int] = []
+
+    def count(_: torch.nn.Module, given: tuple[torch.Tensor, ...]) -> None:
+        num_read.append(given[0].shape[0])
+
+    visual.patch_embed.register_forward_pre_hook(count)
+
+    read_equal_pictures_once(model)
+    returned = visual(shown, grid_thw=shapes)
+
+    found = [getattr(returned, "pooler_output", returned)]
+    found += getattr(returned, "deepstack_features", None) or []
+    (found_gradient,) = torch.autograd.grad((found[-1] * scale).sum(), weight)
+    assert num_read == [3 * 16]
+    assert not torch.allclose(wanted[0][:4], wanted[0][8:12]), "proportions change what is read"
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found_gradient, gradient, rtol=1e-3, atol=1e-4)

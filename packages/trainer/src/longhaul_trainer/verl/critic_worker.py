@@ -27,7 +27,7 @@ from verl.workers.engine_workers import TrainingWorker
 from longhaul_trainer.verl import torch_flash
 from longhaul_trainer.verl.learning_rate import RisingLearningRate
 from longhaul_trainer.verl.parts import RowsInParts
-from longhaul_trainer.verl.pictures import reads_pictures, return_features_alone
+from longhaul_trainer.verl.pictures import read_equal_pictures_once, reads_pictures
 
 torch_flash.register()
 
@@ -74,7 +74,7 @@ def _picture_model(
     module.lm_head = torch.nn.Linear(config.get_text_config().hidden_size, 1, dtype=precision)
     torch.nn.init.zeros_(module.lm_head.weight)
     torch.nn.init.zeros_(module.lm_head.bias)
-    return return_features_alone(module)
+    return read_equal_pictures_once(module)
 
 
 # verl's own holds the place of every vendor; that of one vendor is asked first.

@@ -9,6 +9,7 @@ pixels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -27,28 +28,83 @@ class PicturesAsFeatures(BaseEngine):
     module: torch.nn.Module
 
     def _build_module(self) -> torch.nn.Module:
-        """As verl's; the part of the model that reads pictures returns their features alone."""
+        """As verl's; the part of the model that reads pictures reads equal ones once."""
         engine: Any = super()
-        return return_features_alone(engine._build_module())
+        return read_equal_pictures_once(engine._build_module())
 
 
-def return_features_alone(
+def read_equal_pictures_once(
     module: Any,  # noqa: ANN401  transformers' models share no type that has `model`
 ) -> Any:  # noqa: ANN401
-    """Have the part of the model that reads pictures return nothing but features.
+    """Have the part of the model that reads pictures read each of a micro-batch's once.
 
-    transformers 5 returns them in an object. verl takes them out of it, except, in Qwen2-VL and
+    Episodes of a group begin with the same picture, and an action without effect leaves it as it
+    was. Features are copied to where an equal picture stands, so a gradient is the sum over all.
+
+    transformers 5 returns features in an object. verl takes them out of it, except, in Qwen2-VL and
     Qwen2.5-VL, for a micro-batch without a picture, as of the rows that it fills up with: there it
-    takes the mean of the object, which has none. Of other models verl needs the object: Qwen3-VL's
-    has features for several layers.
+    takes the mean of the object, which has none. So of those models they are returned alone. Of
+    other models verl needs the object: Qwen3-VL's has features for several layers.
 
     Returns:
         The same model.
     """
     family = FAMILIES.get(module.config.model_type)
-    if family is not None and family.bare_features:
-        module.model.visual.register_forward_hook(_features)
+    if family is None:
+        return module
+    visual = module.model.visual
+    read, bare, area = visual.forward, family.bare_features, visual.spatial_merge_size**2
+
+    def read_once(patches: torch.Tensor, grid_thw: torch.Tensor, **settings: Any) -> Any:  # noqa: ANN401
+        sizes = grid_thw.prod(-1).tolist()
+        pictures = patches.split(sizes)
+        firsts, stands_for = equal_pictures(pictures, grid_thw.tolist())
+        if len(firsts) < len(pictures):
+            patches = torch.cat([pictures[first] for first in firsts])
+        returned = read(patches, grid_thw=grid_thw[firsts], **settings)
+        tokens = [sizes[first] // area for first in firsts]
+
+        def everywhere(features: torch.Tensor) -> torch.Tensor:
+            if len(firsts) == len(pictures):
+                return features
+            of_pictures = features.split(tokens)
+            return torch.cat([of_pictures[index] for index in stands_for])
+
+        returned.pooler_output = everywhere(returned.pooler_output)
+        if (of_layers := getattr(returned, "deepstack_features", None)) is not None:
+            returned.deepstack_features = [everywhere(features) for features in of_layers]
+        return returned.pooler_output if bare else returned
+
+    visual.forward = read_once
     return module
+
+
+def equal_pictures(
+    pictures: Sequence[torch.Tensor], shapes: Sequence[Sequence[int]]
+) -> tuple[list[int], list[int]]:
+    """Which pictures are the same.
+
+    Args:
+        pictures: Their patches, [patches, numbers of a patch] each.
+        shapes: How many patches each has in time, height and width.
+
+    Returns:
+        Of each different picture the index of the first, in order; for each picture, the place of
+        its equal among those.
+    """
+    firsts: list[int] = []
+    stands_for: list[int] = []
+    alike: dict[tuple[object, ...], list[int]] = {}
+    sums = torch.stack([picture.sum(dtype=torch.float64) for picture in pictures]).tolist()
+    for index, (picture, shape, total) in enumerate(zip(pictures, shapes, sums, strict=True)):
+        places = alike.setdefault((*shape, total), [])
+        known = (place for place in places if torch.equal(pictures[firsts[place]], picture))
+        place = next(known, len(firsts))
+        if place == len(firsts):
+            firsts.append(index)
+            places.append(place)
+        stands_for.append(place)
+    return firsts, stands_for
 
 
 def reads_pictures(
@@ -86,7 +142,3 @@ def positions_along_tokens(data: TensorDict) -> None:
 _RECEIVERS: tuple[Any, ...] = (engine_workers, base)
 for _module in _RECEIVERS:
     _module.maybe_fix_3d_position_ids = positions_along_tokens
-
-
-def _features(module: torch.nn.Module, given: object, returned: Any) -> Any:  # noqa: ANN401
-    return getattr(returned, "pooler_output", returned)
