@@ -367,5 +367,5 @@ def test_a_success_at_must_be_a_number(success_at: float) -> None:
 
 
 def test_an_unknown_format_is_named_beside_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"'pickle'; there are conversations, atif, verl"):
+    with pytest.raises(ConfigError, match=r"'pickle'; there are conversations, messages, atif"):
         format_named("pickle")

@@ -28,6 +28,9 @@ class ExportQuery(EpisodeWhere):
             "content": {
                 "application/jsonl": {"schema": {"type": "string"}},
                 "application/json": {"schema": {"type": "array", "items": {"type": "object"}}},
+                "application/vnd.apache.parquet": {
+                    "schema": {"type": "string", "format": "binary"}
+                },
             },
         }
     },

@@ -78,7 +78,9 @@ def _alone(place: Place, line: _Line) -> ImportedEpisode:
     messages, tools = _read(place, line)
     steps, final = replies_as_steps(messages, is_step=lambda _: True, tools=tools)
     if not steps:
-        raise place.error("field messages: there is none of the assistant, so nothing was replied")
+        raise place.error(
+            f"{place.words[1]} messages: there is none of the assistant, so nothing was replied"
+        )
     facts = line.metadata or _Metadata()
     if facts.episode_return is not None:
         steps = with_return(steps, facts.episode_return)
@@ -115,10 +117,13 @@ def _call(place: Place, line: _Line, facts: CallFacts) -> Call:
     messages, tools = _read(place, line)
     *prompt, reply = messages
     if reply.role != "assistant":
-        raise place.error(f"field messages: the last one is of {reply.role!r}, and no reply")
+        raise place.error(
+            f"{place.words[1]} messages: the last one is of {reply.role!r}, and no reply"
+        )
     if not reply.text.startswith(line.reply_prefix):
         raise place.error(
-            f"field reply_prefix: the reply does not begin with it, got {line.reply_prefix!r}"
+            f"{place.words[1]} reply_prefix: the reply does not begin with it, got "
+            f"{line.reply_prefix!r}"
         )
     return Call(
         messages=tuple(prompt),

@@ -4,11 +4,13 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from longhaul_core.errors import ConfigError
 from longhaul_core.exchange.formats import Format
+from longhaul_core.exchange.messages import ParquetPieces
 from longhaul_core.exchange.stored import ReplyPrefixes, StoredEpisode
 from longhaul_core.store import queries
 from longhaul_core.store.queries import EpisodeFilter, EpisodeKey
@@ -62,8 +64,7 @@ def _pieces(
     report: Callable[[int], object],
 ) -> Iterator[bytes]:
     key: EpisodeKey | None = None
-    begun = False
-    yield b"[" if format.is_array else b""
+    written = ParquetPieces() if format.is_parquet else _JsonPieces(format.is_array)
     while True:
         with reading() as session:
             page = queries.list_episodes(
@@ -74,8 +75,8 @@ def _pieces(
                 after=key,
                 limit=EPISODES_PER_PIECE,
             )
-            made = [
-                json.dumps(each, ensure_ascii=False, allow_nan=False).encode()
+            objects = [
+                each
                 for row in page.rows
                 if row.retention != "removed"  # a reply that is gone is no empty one
                 for each in format.write(
@@ -83,16 +84,32 @@ def _pieces(
                 )
             ]
         report(len(page.rows))
-        if made and format.is_array:
-            yield (b",\n" if begun else b"\n") + b",\n".join(made)
-        elif made:
-            yield b"".join(each + b"\n" for each in made)
-        begun = begun or bool(made)
+        if objects:
+            yield written.rows(objects)
         key = page.next_key
         if key is None:
             break
-    if format.is_array:
-        yield b"\n]\n"
+    yield written.end()
+
+
+class _JsonPieces:
+    """A file of JSON: an array, or a line for each object."""
+
+    def __init__(self, is_array: bool) -> None:
+        self._is_array = is_array
+        self._before = b"["
+
+    def rows(self, rows: list[dict[str, Any]]) -> bytes:
+        lines = [json.dumps(row, ensure_ascii=False, allow_nan=False).encode() for row in rows]
+        if not self._is_array:
+            return b"".join(line + b"\n" for line in lines)
+        before, self._before = self._before, b","
+        return before + b"\n" + b",\n".join(lines)
+
+    def end(self) -> bytes:
+        if not self._is_array:
+            return b""
+        return (b"[" if self._before == b"[" else b"") + b"\n]\n"
 
 
 def _stored(

@@ -15,7 +15,8 @@ from longhaul_core.exchange.agentgym import read_agentgym, write_agentgym, write
 from longhaul_core.exchange.atif import read_atif, write_atif
 from longhaul_core.exchange.conversations import read_conversations, write_conversations
 from longhaul_core.exchange.episodes import ImportedEpisode
-from longhaul_core.exchange.reading import Value
+from longhaul_core.exchange.messages import read_messages, write_messages
+from longhaul_core.exchange.reading import PARQUET, Value
 from longhaul_core.exchange.stored import StoredEpisode
 from longhaul_core.exchange.verl import (
     read_verl,
@@ -28,6 +29,7 @@ __all__ = ["FORMATS", "Format", "FormatName", "format_named"]
 
 FormatName = Literal[
     "conversations",
+    "messages",
     "atif",
     "verl",
     "verl_agent",
@@ -47,20 +49,26 @@ class Format:
     """For people."""
     read: Callable[..., Iterator[ImportedEpisode]]
     write: Callable[[StoredEpisode], Iterator[dict[str, Any]]]
-    """JSON objects of an episode; none where it holds nothing that the format could."""
+    """Objects of an episode, as JSON has them; none where it holds nothing for the format."""
     is_array: bool = False
     """One JSON array a file; otherwise a JSON object a line."""
+    is_parquet: bool = False
+    """A row an object, in Parquet."""
     with_tokens: bool = False
     """Whether it holds token ids and logprobs."""
 
     @property
     def media_type(self) -> str:
         """Of a file, for HTTP."""
+        if self.is_parquet:
+            return "application/vnd.apache.parquet"
         return "application/json" if self.is_array else "application/jsonl"
 
     @property
     def suffix(self) -> str:
         """Of a file's name."""
+        if self.is_parquet:
+            return PARQUET
         return ".json" if self.is_array else ".jsonl"
 
     def reader(self, *, decode: Decode | None) -> Read:
@@ -78,6 +86,13 @@ FORMATS: dict[FormatName, Format] = {
             title="conversations for imitation (SFT): `messages` in OpenAI's JSON, a line a call",
             read=read_conversations,
             write=write_conversations,
+        ),
+        Format(
+            name="messages",
+            title="`messages` in Parquet, for SFT by TRL, verl and others: a row a call",
+            read=read_messages,
+            write=write_messages,
+            is_parquet=True,
         ),
         Format(
             name="atif",

@@ -75,7 +75,8 @@ def import_files(
 
     Args:
         writer: Of the store.
-        path: A file, or a folder whose files of JSON are all read, by the numbers in their names.
+        path: A file, or a folder whose files of the format's kind are all read, by the numbers in
+            their names.
         settings: What is not in the files.
         report: Is called with the bytes that were read since the call before.
 
@@ -84,7 +85,7 @@ def import_files(
             `failed`.
         StoreError: The store refused.
     """
-    files = data_files(path)
+    files = data_files(path, parquet=settings.format.is_parquet)
     run_id = settings.run_id
     writer.write([_started(settings, files)])
     result = Imported(run_id)

@@ -1,7 +1,8 @@
-"""JSON values of a file one by one, each with the line it begins on: lines, an array, or one value.
+"""Values of a file one by one, each with its place: JSON's lines, array or value, Parquet's rows.
 
 The one decision to know: a file is never read whole. A value is, and may have `MOST_BYTES`; what
-is kept of a file does not grow with it. Nothing but JSON is read: a pickle can run code.
+is kept of a file does not grow with it, but for a group of Parquet's rows. Nothing but JSON and
+Parquet is read: a pickle can run code.
 """
 
 import json
@@ -9,20 +10,33 @@ import re
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeVar
+from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
-from longhaul_core.errors import FormatError
+from longhaul_core.errors import ConfigError, FormatError
 from longhaul_core.text import shortened
 
-__all__ = ["MOST_BYTES", "Place", "Value", "data_files", "read_values", "validated"]
+__all__ = [
+    "MOST_BYTES",
+    "PARQUET",
+    "Place",
+    "Value",
+    "data_files",
+    "parquet_module",
+    "read_values",
+    "validated",
+]
 
 MOST_BYTES = 64 * 2**20
 """Of one JSON value: a line of JSONL, an element of an array, or the only value of a file."""
 _CHUNK = 1 << 20
 _SUFFIXES = (".jsonl", ".json", ".ndjson")
+PARQUET = ".parquet"
+_ROWS = 64
+"""Of a Parquet file, read together."""
 _SPACE = re.compile(r"[ \t\r\n]*")
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -33,11 +47,16 @@ class Place:
 
     file: Path
     line: int
-    """From 1."""
+    """From 1; of Parquet, the row."""
+
+    @property
+    def words(self) -> tuple[str, str]:
+        """What places and their parts are called in such a file."""
+        return ("row", "column") if self.file.suffix == PARQUET else ("line", "field")
 
     def error(self, problem: str) -> FormatError:
         """The error that names the place."""
-        return FormatError(f"{self.file}, line {self.line}: {problem}")
+        return FormatError(f"{self.file}, {self.words[0]} {self.line}: {problem}")
 
     @contextmanager
     def errors(self) -> Generator[None]:
@@ -56,7 +75,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A JSON value of a file."""
+    """A value of a file."""
 
     place: Place
     data: Any
@@ -66,22 +85,28 @@ class _Reports(Protocol):
     def __call__(self, num_bytes: int, /) -> object: ...
 
 
-def data_files(path: Path) -> list[Path]:
+def data_files(path: Path, *, parquet: bool = False) -> list[Path]:
     """The files to read, by the numbers in their names: `path` itself, or those in that folder.
 
+    Args:
+        path: A file or a folder.
+        parquet: Whether they are Parquet, and not JSON.
+
     Raises:
-        FormatError: There is none, or one is of another kind than JSON.
+        FormatError: There is none, or one is of another kind.
     """
+    suffixes = (PARQUET,) if parquet else _SUFFIXES
     if path.is_dir():
-        found = [file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file()]
+        found = [file for file in path.rglob("*") if file.suffix in suffixes and file.is_file()]
         if not found:
-            raise FormatError(f"{path} holds no file that ends in {', '.join(_SUFFIXES)}")
+            raise FormatError(f"{path} holds no file that ends in {', '.join(suffixes)}")
         return sorted(found, key=lambda file: _natural(str(file.relative_to(path))))
     if not path.is_file():
         raise FormatError(f"there is no file {path}")
-    if path.suffix not in _SUFFIXES:
+    if path.suffix not in suffixes:
+        kind = "Parquet" if parquet else "JSON"
         raise FormatError(
-            f"{path} ends in {path.suffix!r}; JSON alone is read, from {', '.join(_SUFFIXES)}"
+            f"{path} ends in {path.suffix!r}; {kind} alone is read, from {', '.join(suffixes)}"
         )
     return [path]
 
@@ -96,12 +121,16 @@ def read_values(file: Path, *, report: _Reports = lambda _: None) -> Iterator[Va
     """The values of a file: of JSONL each line's, of an array its elements, else the one there is.
 
     Args:
-        file: UTF-8, with or without a byte order mark.
+        file: UTF-8, with or without a byte order mark; or Parquet, whose values are its rows,
+            without what is null.
         report: Is called with the number of bytes that were read since the call before.
 
     Raises:
-        FormatError: A value is no JSON, or is larger than `MOST_BYTES`.
+        FormatError: A value is no JSON, or is larger than `MOST_BYTES`; or the file is no Parquet.
     """
+    if file.suffix == PARQUET:
+        yield from _rows(file, report)
+        return
     try:
         with file.open("rb") as stream:
             if stream.read(3) != b"\xef\xbb\xbf":
@@ -115,6 +144,47 @@ def read_values(file: Path, *, report: _Reports = lambda _: None) -> Iterator[Va
                 yield from _elements(stream, file, report)
     except OSError as error:
         raise FormatError(f"cannot read {file}: {error.strerror}") from error
+
+
+def parquet_module() -> Any:  # noqa: ANN401 - pyarrow has no types
+    """Pyarrow's module of Parquet files, which is slow to import.
+
+    Raises:
+        ConfigError: It is not installed.
+    """
+    try:
+        return import_module("pyarrow.parquet")
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "Parquet needs pyarrow: install longhaul-core[parquet], or take another --format"
+        ) from error
+
+
+def _rows(file: Path, report: _Reports) -> Iterator[Value]:
+    parquet = parquet_module()
+    number = read = 0
+    try:
+        with parquet.ParquetFile(file) as rows:
+            total = max(1, rows.metadata.num_rows)
+            for batch in rows.iter_batches(batch_size=_ROWS):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield Value(Place(file, number), _without_null(row))
+                done = file.stat().st_size * number // total
+                report(done - read)
+                read = done
+    except (OSError, ValueError, NotImplementedError) as error:  # pyarrow's own are these
+        raise FormatError(f"cannot read {file} as Parquet: {error}") from error
+
+
+def _without_null(value: object) -> object:
+    """A row as JSON would have it: Parquet gives each struct all fields that any of them has."""
+    if isinstance(value, dict):
+        fields = cast("dict[str, object]", value)
+        return {name: _without_null(each) for name, each in fields.items() if each is not None}
+    if isinstance(value, list):
+        return [_without_null(each) for each in cast("list[object]", value)]
+    return value
 
 
 def _first_line_is_whole(stream: BinaryIO) -> bool:
@@ -288,6 +358,6 @@ def validated(model: type[ModelT], value: Value) -> ModelT:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         got = shortened(repr(first["input"]), 80)
-        field = f"field {where}: " if where else ""
+        field = f"{value.place.words[1]} {where}: " if where else ""
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         raise value.place.error(f"{field}{first['msg']}, got {got}{more}") from error

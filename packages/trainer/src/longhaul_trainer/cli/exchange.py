@@ -35,13 +35,16 @@ FormatOption = Annotated[
     typer.Option(
         "--format",
         metavar="NAME",
-        help="conversations, atif, verl, verl_agent, agentgym, agentgym_eval or agent_lightning.",
+        help="conversations, messages, atif, verl, verl_agent, agentgym, agentgym_eval or "
+        "agent_lightning.",
     ),
 ]
 
 
 def import_(
-    path: Annotated[Path, typer.Argument(help="A file, or a folder: all .json and .jsonl in it.")],
+    path: Annotated[
+        Path, typer.Argument(help="A file, or a folder: all in it of the format's kind.")
+    ],
     *,
     format: FormatOption,
     store: Store = None,
@@ -69,7 +72,7 @@ def import_(
     from longhaul_core.store.writer import StoreWriter
 
     chosen = format_named(format)
-    files = data_files(path)
+    files = data_files(path, parquet=chosen.is_parquet)
     settings = ImportSettings(
         format=chosen,
         run_id=f"{time.strftime('%Y%m%d-%H%M%S')}-{chosen.name}-{secrets.token_hex(2)}",
