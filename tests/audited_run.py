@@ -40,7 +40,13 @@ from longhaul_core.types import (
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.play.horizons import horizon_schedule
 from longhaul_trainer.training.credit import CriticValues, TrainedCall, TrainedEpisode
-from longhaul_trainer.training.merging import cut_into_rows, metadata_of, trained_calls
+from longhaul_trainer.training.demonstrations import Demonstrations
+from longhaul_trainer.training.merging import (
+    cut_into_rows,
+    metadata_of,
+    trained_calls,
+    with_choices,
+)
 from longhaul_trainer.training.run_records import call_credit
 from longhaul_trainer.training.step_metadata import (
     CallSpan,
@@ -68,6 +74,7 @@ class PlayedStep:
     episodes: list[EpisodeRecord]
     decisions: list[GroupDecision] = field(default_factory=list[GroupDecision])
     greedy: list[EpisodeRecord] = field(default_factory=list[EpisodeRecord])
+    demonstrations: list[EpisodeRecord] = field(default_factory=list[EpisodeRecord])
     credits: list[EpisodeCredit] = field(default_factory=list[EpisodeCredit])
     consumed: list[LossInputs] = field(default_factory=list[LossInputs])
     critic_loss_inputs: list[CriticLossInputs] = field(default_factory=list[CriticLossInputs])
@@ -82,6 +89,7 @@ class PlayedStep:
         return [
             *self.episodes,
             *self.greedy,
+            *self.demonstrations,
             *self.decisions,
             *self.credits,
             *self.consumed,
@@ -148,7 +156,7 @@ def play(
     if summaries:
         change = as_summarised
     if config.imitation.imitates:
-        change = as_imitated
+        change = as_compared if config.imitation.compares_steps else as_imitated
     draw = Random(f"{seed}/{training_step}")
     played = PlayedStep(
         training_step,
@@ -184,6 +192,21 @@ def play(
             for group in range(config.tasks_per_training_step)
             for record in _greedy_tries(
                 config, draw, (training_step, group, 0), failure_rate=failure_rate, attempt=attempt
+            )
+        ]
+    if config.imitation.coefficient_at(training_step) > 0:
+        played.demonstrations = [
+            as_imitated(replace(record, phase="demonstration", group_size=None))
+            for group in range(config.tasks_per_training_step)
+            for place in range(config.imitation.beside_each_group)
+            for record in _tries(
+                config,
+                draw,
+                (training_step, group, place),
+                failure_rate=failure_rate,
+                attempt=attempt,
+                horizon=horizon,
+                most_tokens=most_tokens,
             )
         ]
     credit(config, played)
@@ -263,8 +286,8 @@ def credit(config: RunConfig, played: PlayedStep, *, as_if: RunConfig | None = N
         as_if: The configuration that credit goes by, where it is not the run's.
     """
     records = {
-        (r.training_step, r.group_index, r.outcome.sample_index): r
-        for r in played.episodes
+        (r.phase == "demonstration", r.training_step, r.group_index, r.outcome.sample_index): r
+        for r in (*played.episodes, *played.demonstrations)
         if isinstance(r.outcome, Trajectory)
     }
     found = credited(as_if or config, played)
@@ -272,6 +295,7 @@ def credit(config: RunConfig, played: PlayedStep, *, as_if: RunConfig | None = N
         _credit_record(
             config,
             records[
+                episode.metadata.demonstration,
                 episode.metadata.training_step,
                 episode.metadata.group_index,
                 episode.metadata.sample_index,
@@ -279,7 +303,7 @@ def credit(config: RunConfig, played: PlayedStep, *, as_if: RunConfig | None = N
             episode,
             training_step=played.training_step,
         )
-        for episode in found.credit
+        for episode in (*found.credit, *found.demonstrations.episodes)
     ]
     played.trained = found.credit
 
@@ -295,15 +319,25 @@ def credited(config: RunConfig, played: PlayedStep) -> TrainingStep:
             if (record.training_step, record.group_index) in taken
         ],
     )
+    of_groups = [str(GroupName(*group)) for group in taken]
+    updates = config.optimizer.optimizer_steps_per_training_step
+    demonstrations = Demonstrations.of(
+        rows_of_episodes(config, played.demonstrations),
+        algorithm=config.algorithm,
+        num_optimizer_steps=updates,
+        groups=of_groups,
+        purposes=config.loss.purposes,
+        coefficient=config.imitation.coefficient_at(played.training_step),
+    )
     step = TrainingStep.of(
         rows,
         number=played.training_step,
         algorithm=config.algorithm,
-        num_optimizer_steps=config.optimizer.optimizer_steps_per_training_step,
-        groups=[str(GroupName(*group)) for group in taken],
+        num_optimizer_steps=updates,
+        groups=of_groups,
         preferences=config.imitation.preferences,
         purposes=config.loss.purposes,
-    )
+    ).with_demonstrations(demonstrations)
     if config.imitation.preferences is not None:
         step = step.with_gains(
             policy=drawn_responses(step, "policy"), reference=drawn_responses(step, "reference")
@@ -364,7 +398,8 @@ def rows_of_episodes(config: RunConfig, episodes: Sequence[EpisodeRecord]) -> Ro
         if not isinstance(record.outcome, Trajectory):
             continue
         metadata = _metadata(config, record, record.outcome)
-        session = config.rollout.group_size if metadata.greedy else metadata.sample_index
+        beside = metadata.greedy or metadata.demonstration
+        session = metadata.sample_index + beside * config.rollout.group_size
         cut = cut_into_rows(
             record.outcome.steps,
             form=config.optimizer.rows,
@@ -379,20 +414,22 @@ def rows_of_episodes(config: RunConfig, episodes: Sequence[EpisodeRecord]) -> Ro
                 retry=metadata.retry,
                 spans=row.spans,
                 episode=None if number else metadata,
+                demonstration=metadata.demonstration,
             )
     return rows
 
 
 def _metadata(config: RunConfig, record: EpisodeRecord, outcome: Trajectory) -> EpisodeMetadata:
     hooks = [step.reward - 0.1 * step.index for step in outcome.steps]
-    return metadata_of(
+    metadata = metadata_of(
         outcome,
         group=GroupName(record.training_step, record.group_index),
         retry=record.retry,
-        greedy=record.phase == "baseline",
+        phase=record.phase,
         anchor_texts=config.algorithm.anchor_similarity is not None,
         hook_rewards=None if config.algorithm.reward_shaping is None else hooks,
     )
+    return with_choices(metadata, outcome) if config.imitation.compares_steps else metadata
 
 
 def consume(config: RunConfig, played: PlayedStep) -> None:
@@ -524,6 +561,7 @@ def loss_input(credit: EpisodeCredit, call: CallCredit, *, row_index: int) -> Lo
         step_index=call.step_index,
         call_index=call.call_index,
         row_index=row_index,
+        phase=credit.phase,
         num_tokens=len(logprobs),
         advantage_low=float(advantages.min()),
         advantage_high=float(advantages.max()),
@@ -540,7 +578,8 @@ def logprobs_of(credit: EpisodeCredit) -> list[tuple[float, ...]]:
 
 def outcome_of(played: PlayedStep, credit: EpisodeCredit) -> Trajectory | FailedEpisode:
     """The episode that a credit is of."""
-    return next(r.outcome for r in played.episodes if r.episode_id == credit.episode_id)
+    every = (*played.episodes, *played.demonstrations)
+    return next(r.outcome for r in every if r.episode_id == credit.episode_id)
 
 
 def behavior_logprobs_of(record: EpisodeRecord, call: TrainedCall) -> tuple[float, ...]:
@@ -571,6 +610,19 @@ def as_imitated(record: EpisodeRecord) -> EpisodeRecord:
     """The episode as one that is imitated, whose replies nobody sampled."""
     steps = tuple(with_call(step, behavior_logprobs=None) for step in record.outcome.steps)
     return replace(record, outcome=replace(record.outcome, steps=steps))
+
+
+def as_compared(record: EpisodeRecord) -> EpisodeRecord:
+    """The same, with steps that take three actions in the states, and read the state's prompt."""
+    imitated, draw = as_imitated(record), Random(record.episode_id)
+    steps = tuple(
+        replace(
+            with_call(step, prompt_tokens=tuple(step.observation.anchor.encode())),
+            action=draw.choice(["left", "right", "up"]),
+        )
+        for step in imitated.outcome.steps
+    )
+    return replace(imitated, outcome=replace(imitated.outcome, steps=steps))
 
 
 def as_conversations(record: EpisodeRecord) -> EpisodeRecord:
@@ -668,7 +720,7 @@ def _credit_record(
     return EpisodeCredit(
         run_id=RUN,
         attempt=record.attempt,
-        phase="train",
+        phase=record.phase,
         training_step=record.training_step,
         trained_training_step=training_step,
         group_index=record.group_index,
@@ -684,7 +736,7 @@ def _credit_record(
             call_credit(
                 call,
                 policy_logprobs=drawn_logprobs("policy", episode.name, call.span)
-                if config.imitation.imitates
+                if config.imitation.imitates or record.phase == "demonstration"
                 else tuple(logprob - 1e-5 for logprob in behavior_logprobs_of(record, call)),
                 policy_entropies=make_entropies(call.span.action_tokens),
                 by_token=episode.credit.token_advantages is not None,

@@ -60,6 +60,7 @@ def rows_of(
     scored: bool = False,
     final_anchor: str = "",
     greedy: bool = False,
+    demonstration: bool = False,
     hook_error: str = "",
     policy_version: int = 0,
 ) -> dict[str, RowMetadata]:
@@ -79,6 +80,7 @@ def rows_of(
         scored: See there.
         final_anchor: See there.
         greedy: See there.
+        demonstration: See there.
         hook_error: See there.
         policy_version: Of each call.
     """
@@ -97,6 +99,7 @@ def rows_of(
         scored=scored,
         final_anchor=final_anchor,
         greedy=greedy,
+        demonstration=demonstration,
         steps=tuple(
             StepMetadata(
                 reward=step["reward"],
@@ -138,6 +141,7 @@ def rows_of(
             retry=retry,
             spans=_in_one_row(spans[first : first + per_row]),
             episode=metadata if row == 0 else None,
+            demonstration=demonstration,
         )
     return rows
 

@@ -62,6 +62,23 @@ def preferred(imitated: Launched, tmp_path_factory: pytest.TempPathFactory) -> L
     return launched
 
 
+@pytest.fixture(scope="module")
+def beside(imitated: Launched, tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    """What was imitated goes on by reinforcement learning, and imitates beside it."""
+    folder = tmp_path_factory.mktemp("beside")
+    shutil.copy(imitated.folder / "longhaul.db", folder)
+    launched = run(
+        folder,
+        *("train", FILE, "name=beside", f"model.path={imitated.run_folder / 'model'}"),
+        *("imitation.coefficient=0.5", "imitation.decay_training_steps=2"),
+        'imitation.sources=[{run="experts"}]',
+        *("tasks_per_training_step=2", "num_training_steps=3", "validation.num_tasks=0"),
+        *('optimizer.rows="merged"', "loss.kl_coefficient=0.1", "optimizer.learning_rate=1e-3"),
+    )
+    assert launched.returncode == 0, launched.output
+    return launched
+
+
 def while_a_commit_is_written(folder: Path) -> Callable[[], bool]:
     """The write-ahead log changes from now on."""
     log = folder / "longhaul.db-wal"
@@ -279,3 +296,52 @@ def test_its_weights_go_on_from_a_stored_step(imitated: Launched, tmp_path: Path
         "WHERE e.phase = 'branch' AND s.step_index = 0"
     )
     assert actions == [(replayed,)]
+
+
+def test_reinforcement_imitates_beside_its_groups_until_the_coefficient_is_0(
+    beside: Launched,
+) -> None:
+    played = beside.query(
+        "SELECT phase, training_step, count(*), sum(trained) FROM episodes "
+        "WHERE run_id = ? GROUP BY 1, 2 ORDER BY 1, 2",
+        beside.run_id,
+    )
+    weights = beside.query(
+        "SELECT l.training_step, l.optimizer_step_index, sum(l.weight_low * l.num_tokens) "
+        "FROM loss_inputs l JOIN episodes e ON e.id = l.episode_id "
+        "WHERE e.run_id = ? AND e.phase = 'demonstration' GROUP BY 1, 2 ORDER BY 1, 2",
+        beside.run_id,
+    )
+
+    assert played == [
+        *(("demonstration", number, 2, 2) for number in (1, 2)),
+        *(("train", number, 8, 8) for number in (1, 2, 3)),
+    ]
+    assert [(step, part) for step, part, _ in weights] == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    assert [weight for _, _, weight in weights] == pytest.approx([0.5, 0.5, 0.25, 0.25])
+    measured = beside.query(
+        "SELECT name, count(*), min(value) FROM metrics "
+        "WHERE run_id = ? AND name LIKE 'imitation/%' GROUP BY 1 ORDER BY 1",
+        beside.run_id,
+    )
+    assert [(name, number) for name, number, _ in measured] == [
+        ("imitation/coefficient", 2),
+        ("imitation/episodes", 2),
+        ("imitation/loss", 2),
+        ("imitation/tokens", 2),
+    ]
+    assert all(least > 0 for _, _, least in measured)
+
+
+def test_the_audit_holds_what_is_imitated_beside_groups_to_its_rules(beside: Launched) -> None:
+    engine = read_only_engine(beside.folder / "longhaul.db")
+    with Session(engine) as session:
+        report = audit_run(session, beside.run_id)
+        broken = violations(session, run_id=beside.run_id)
+    engine.dispose()
+
+    assert [one_line(finding) for finding in report.findings] == []
+    assert broken == []
+    checked = {rule.name: rule.num_checked for rule in report.rules}
+    assert checked["demonstrations"] == 6
+    assert checked["end_tokens"] > 8

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from longhaul_core.advantages.dpo import dpo_credit
 from longhaul_core.advantages.estimator import Group
 from longhaul_core.advantages.preferences import (
+    Choice,
     Preferences,
     PreferenceSettings,
     pair_losses,
     paired,
+    paired_steps,
 )
 from longhaul_core.errors import GroupError
 
@@ -30,7 +32,7 @@ def group(
         anchor_states=[["", ""]] * len(returns),
         final_states=[None] * len(returns),
         num_action_tokens=[[tokens, 1]] * len(returns),
-        preferences=Preferences(settings=settings, gains=gains),
+        preferences=Preferences(settings=settings, gains=[[gain, 0.0] for gain in gains]),
     )
 
 
@@ -135,7 +137,68 @@ def test_a_group_without_a_pair_has_no_advantage_and_changes_that_of_no_pair() -
 def test_what_cannot_be_compared_is_refused() -> None:
     with pytest.raises(GroupError, match="at least 2"):
         dpo_credit([group([1.0], [0.0])])
-    with pytest.raises(ValueError, match="2 episodes need a gain over the reference each, got 1"):
+    with pytest.raises(ValueError, match=r"\[2, 2\] steps need a gain .* for each step, got \[2\]"):
         dpo_credit([group([1.0, 0.0], [0.0])])
     with pytest.raises(ValueError, match="gain over the reference"):
         dpo_credit([group([1.0, 0.0], [0.0, float("nan")])])
+
+
+def test_matches_the_hand_worked_pairs_of_steps() -> None:
+    # Three episodes. In state s "left" was followed by 1 and by 0, "right" by 0.25, "up" by 0:
+    # worth 0.5, 0.25 and 0. In t two actions were followed by equal returns; u was seen once.
+    choices = [
+        [Choice("s", "left"), Choice("t", "go")],
+        [Choice("s", "right"), Choice("t", "stay"), Choice("s", "left")],
+        [Choice("s", "up"), Choice("u", "go"), Choice("", "right")],
+    ]
+    rewards = [np.array([0.0, 1.0]), np.array([0.25, 0.0, 0.0]), np.zeros(3)]
+    gains = [[0.5, 9.0], [0.1, 9.0, 9.0], [-0.3, 9.0, 9.0]]
+    settings = PreferenceSettings(beta=0.5, pairs="steps", pairs_per_task=2)
+    of_steps = Group(
+        name="a",
+        step_rewards=rewards,
+        anchor_states=[["", ""], ["", "", ""], ["", "", ""]],
+        final_states=[None] * 3,
+        num_action_tokens=[[1, 1], [1, 1, 1], [1, 1, 1]],
+        preferences=Preferences(settings=settings, gains=gains, choices=choices),
+    )
+
+    ((first, second, third),) = dpo_credit([of_steps])
+
+    # t: "go" is worth 1 and "stay" 0, a third pair, of the margin 0. In s m = 0.5 (0.5 + 0.3) = 0.4
+    # against "up" and 0.2 against "right"; σ(-m) = 0.401312, 0.450166, 0.5; N/P = 3/3
+    up, right, stay = 0.401312 * 0.5, 0.450166 * 0.5, 0.25
+    assert first.advantages == pytest.approx((up + right, stay), abs=1e-6)
+    assert second.advantages == pytest.approx((-right, -stay, 0), abs=1e-6)
+    assert third.advantages == pytest.approx((-up, 0, 0), abs=1e-6)
+    assert first.step_advantages == first.advantages
+    assert first.episode_advantage == 0
+
+
+@pytest.mark.parametrize(
+    ("most", "least", "expected"),
+    [
+        (2, 1e-6, [((0, 0), (2, 0)), ((0, 0), (1, 0))]),
+        (1, 1e-6, [((0, 0), (2, 0))]),
+        (2, 0.5, [((0, 0), (2, 0))]),
+        (2, 1.5, []),
+    ],
+)
+def test_pairs_of_steps_are_of_the_best_action_and_the_worse_ones(
+    most: int, least: float, expected: list[tuple[tuple[int, int], tuple[int, int]]]
+) -> None:
+    settings = PreferenceSettings(pairs="steps", pairs_per_task=most, min_gap=least)
+    choices = [[Choice("s", action)] for action in ("a", "b", "c", "a")]
+
+    found = paired_steps([[1.0], [0.75], [0.0], [1.0]], choices, settings)
+
+    assert found == expected
+
+
+def test_steps_are_compared_in_one_state_with_one_prompt_alone() -> None:
+    settings = PreferenceSettings(pairs="steps")
+    apart = [[Choice("s read this", "a")], [Choice("s read that", "b")], [Choice("", "c")]]
+    same = [[Choice("s", "a")], [Choice("s", "a")]]
+
+    assert paired_steps([[1.0], [0.0], [0.0]], apart, settings) == []
+    assert paired_steps([[1.0], [0.0]], same, settings) == []

@@ -1805,3 +1805,205 @@ def test_a_reference_logprob_where_nothing_is_compared_is_found(audit: Audit) ->
     )
 
     assert rules_of(report) == {"reference_logprobs"}
+
+
+def beside_groups(**settings: object) -> RunConfig:
+    """Reinforcement learning that imitates two stored episodes beside each group, for two steps."""
+    imitation: dict[str, object] = {
+        "sources": [{"run": "stored"}],
+        "coefficient": 0.5,
+        "decay_training_steps": 2,
+        "demonstrations_per_group": 2,
+    }
+    return make_config(imitation=imitation | settings)
+
+
+def test_demonstrations_beside_groups_are_clean(audit: Audit) -> None:
+    config = beside_groups()
+    played = [play(config, number, failure_rate=0.2) for number in (1, 2, 3)]
+
+    report = audit([run_started(config), *(r for one in played for r in one.records())])
+
+    assert rules_of(report) == set()
+    checked = {rule.name: rule.num_checked for rule in report.rules}
+    assert checked["demonstrations"] == 12
+    assert checked["end_tokens"] == 0  # the store has no text of these tokens
+    assert [len(one.demonstrations) > 0 for one in played] == [True, True, False]
+    weights = {
+        round(credit.loss_weights[0], 9)
+        for one in played
+        for credit in one.credits
+        if credit.phase == "demonstration"
+    }
+    assert len(weights) == 4  # of two optimizer steps each, that have other numbers of tokens
+
+
+@pytest.mark.parametrize(
+    "as_if",
+    [{"coefficient": 0.4}, {"decay_training_steps": 3}, {"final_coefficient": 0.1}],
+    ids=lambda each: str(each),
+)
+def test_demonstrations_with_another_coefficient_are_found(
+    audit: Audit, as_if: dict[str, object]
+) -> None:
+    config = beside_groups()
+    played = play(config, 2)
+    credit(config, played, as_if=beside_groups(**as_if))
+    consume(config, played)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"loss_weights", "loss_weight_sum"}
+    assert {
+        f.episode_id.split("/")[2] for f in of_rule(report, "loss_weights") if f.episode_id
+    } == {"demonstration"}
+
+
+def test_a_demonstration_in_the_denominator_of_reinforcement_is_found(audit: Audit) -> None:
+    config = beside_groups()
+    played = play(config, 1)
+    [*found] = [place for place, one in enumerate(played.credits) if one.phase == "demonstration"]
+    one = played.credits[found[0]]
+    played.credits[found[0]] = with_calls(
+        replace(one, loss_weights=tuple(weight / 2 for weight in one.loss_weights)),
+        loss_weight=[call.loss_weight / 2 for call in one.calls],
+    )
+    consume(config, played)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"loss_weights", "loss_weight_sum"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "rules"),
+    [
+        (
+            "UPDATE call_tokens SET behavior_logprobs = policy_logprobs WHERE episode_id = '{one}'",
+            {"tokens"},
+        ),
+        (
+            "UPDATE steps SET advantage = -1 WHERE episode_id = '{one}'",
+            {"advantage", "call_advantage"},
+        ),
+        ("DELETE FROM loss_inputs WHERE episode_id = '{one}'", {"loss_input_all"}),
+        (
+            "UPDATE loss_inputs SET weight_high = 1 WHERE episode_id = '{one}'",
+            {"loss_input_weight"},
+        ),
+        (
+            "UPDATE episodes SET sample_index = 2 WHERE id = '{one}'",
+            {"demonstrations"},
+        ),
+    ],
+)
+def test_a_fault_of_a_demonstration_beside_a_group_is_found(
+    audit: Audit, statement: str, rules: set[str]
+) -> None:
+    config = beside_groups()
+    played = play(config, 1)
+    one = next(each.episode_id for each in played.credits if each.phase == "demonstration")
+
+    report = audit([run_started(config), *played.records()], statement.format(one=one))
+
+    assert rules_of(report) == rules
+
+
+def test_a_demonstration_that_is_trained_without_a_coefficient_is_found(audit: Audit) -> None:
+    config = beside_groups()
+    played = play(beside_groups(decay_training_steps=0), 3)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) == {"demonstrations"}
+    assert {finding.found for finding in report.findings} >= {"a trained demonstration"}
+
+
+def pairs_of_steps() -> RunConfig:
+    """A run that trains up to two pairs of each state that episodes of a group have in common."""
+    return make_config(
+        imitation={
+            "sources": [{"run": "stored"}],
+            "loss": "dpo",
+            "pairs": "steps",
+            "pairs_per_task": 2,
+        },
+        optimizer={"optimizer_steps_per_training_step": 1},
+    )
+
+
+def compared_step(played: PlayedStep) -> tuple[EpisodeCredit, int]:
+    """A credit with a step that won a pair."""
+    return next(
+        (one, step)
+        for one in played.credits
+        for step, advantage in enumerate(one.advantages)
+        if advantage > 0
+    )
+
+
+def test_pairs_of_steps_are_clean(audit: Audit) -> None:
+    config = pairs_of_steps()
+    played = [play(config, number, failure_rate=0.2) for number in (1, 2)]
+
+    report = audit([run_started(config), *(r for one in played for r in one.records())])
+
+    assert rules_of(report) == set()
+    credits = [one for step in played for one in step.credits]
+    sizes = {round(abs(each), 6) for one in credits for each in one.advantages}
+    assert 0.0 in sizes  # of steps that are in no pair
+    assert len(sizes) > 8
+    assert {one.episode_advantage for one in credits} == {0.0}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE calls SET reference_logprob_sum = reference_logprob_sum - 1 WHERE {one}",
+        "UPDATE steps SET action = 'another' WHERE {one}",
+        "UPDATE steps SET anchor_hash = 'elsewhere' WHERE {one}",
+    ],
+)
+def test_a_pair_of_steps_that_does_not_follow_from_the_store_is_found(
+    audit: Audit, statement: str
+) -> None:
+    config = pairs_of_steps()
+    played = play(config, 1)
+    changed, step = compared_step(played)
+    one = f"episode_id = '{changed.episode_id}' AND step_index = {step}"
+
+    report = audit([run_started(config), *played.records()], statement.format(one=one))
+
+    assert rules_of(report) >= {"advantage", "step_part"}
+
+
+def test_a_pair_of_steps_that_read_different_prompts_is_found(audit: Audit) -> None:
+    config = pairs_of_steps()
+    played = play(config, 1)
+    changed, step = compared_step(played)
+    for place, record in enumerate(played.episodes):
+        if record.episode_id == changed.episode_id:
+            steps = list(record.outcome.steps)
+            read = sampled_of(steps[step]).prompt_tokens
+            # As many tokens, of which one is another.
+            steps[step] = with_call(steps[step], prompt_tokens=(*read[:-1], read[-1] + 1))
+            outcome = replace(record.outcome, steps=tuple(steps))
+            played.episodes[place] = replace(record, outcome=outcome)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert rules_of(report) >= {"advantage", "step_part"}
+
+
+@pytest.mark.parametrize("as_if", [{"pairs": "episodes"}, {"pairs_per_task": 1}])
+def test_pairs_of_steps_by_other_settings_are_found(audit: Audit, as_if: dict[str, object]) -> None:
+    config = pairs_of_steps()
+    played = play(config, 1)
+    imitation = config.imitation.model_dump() | as_if
+    other = make_config(imitation=imitation, optimizer={"optimizer_steps_per_training_step": 1})
+    credit(config, played, as_if=other)
+    consume(config, played)
+
+    report = audit([run_started(config), *played.records()])
+
+    assert "advantage" in rules_of(report)

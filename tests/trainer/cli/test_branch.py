@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from sqlalchemy.orm import Session
 from typer.testing import CliRunner, Result
 
@@ -23,7 +24,9 @@ from longhaul_core.store.retention import Retention
 from longhaul_core.store.session import read_only_engine
 from longhaul_trainer.cli.main import app
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config.load import parse_config
 from longhaul_trainer.play.branches import Continuations
+from longhaul_trainer.play.imitation.check import require_imitable
 from store_samples import make_failure, make_trajectory
 from trainer.play.imitation.conftest import NUMBER_LINE, experts
 
@@ -315,3 +318,37 @@ def test_returns_count_from_the_step_on_and_a_continuation_that_failed_has_none(
     # mean 1.5, s = 0.707107, s / sqrt 2 = 0.5; t(1) = 12.706205
     assert (mean.estimate, mean.low, mean.high) == pytest.approx((1.5, -4.853102, 7.853102))
     assert (found.success_rate.estimate, found.success_rate.num_units) == (1.0, 2)
+
+
+def test_alternatives_that_continuations_verified_make_pairs_of_steps(store: Path) -> None:
+    [(episode,)] = rows(store, "SELECT min(id) FROM episodes WHERE num_steps = 2")
+    for action in ("+", "-"):
+        done = branched(
+            str(episode),
+            *("--step", "0", "--continuations", "8", "--policy", "random", "--action", action),
+        )
+        assert done.exit_code == 0, done.output
+    found = [run_id for (run_id,) in rows(store, "SELECT id FROM runs WHERE kind = 'branch'")]
+    sources = ", ".join(f'{{ run = "{one}", where = {{ phase = "branch" }} }}' for one in found)
+    run = parse_config(
+        NUMBER_LINE,
+        [
+            *(f"imitation.sources=[{sources}]", "imitation.loss=dpo", "imitation.pairs=steps"),
+            *("tasks_per_training_step=1", "rollout.group_size=16"),
+        ],
+    ).with_absolute_paths(store.parent)
+
+    imitable = require_imitable(run, console=Console(quiet=True))
+
+    assert (imitable.demonstrations.num_episodes, imitable.num_left_out) == (16, 0)
+    assert imitable.num_step_pairs is not None
+    assert imitable.num_step_pairs >= 1
+    worth = rows(
+        store,
+        "SELECT branched_action, avg(episode_return) FROM episodes WHERE phase = 'branch' "
+        "GROUP BY 1 ORDER BY 2",
+    )
+    assert worth[0] != worth[1]
+    [kept] = imitable.demonstrations.of_task.values()
+    first = {actions(store, each.episode_id)[0] for each in kept}
+    assert first == {"+", "-"}

@@ -927,3 +927,52 @@ def test_a_run_of_a_program_reads_back_equal_and_plays_its_tasks_on_any_number_o
     there = run.with_absolute_paths(Path("/here"))
     assert there.tasks.source == "/here/data/hunts.jsonl"
     assert there.tasks.name == "hunts"
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ({}, [0.5, 0.5, 0.5, 0.5]),
+        ({"decay_training_steps": 2}, [0.5, 0.25, 0.0, 0.0]),
+        ({"decay_training_steps": 2, "final_coefficient": 0.1}, [0.5, 0.3, 0.1, 0.1]),
+        ({"decay_training_steps": 1, "final_coefficient": 1.0}, [0.5, 1.0, 1.0, 1.0]),
+    ],
+)
+def test_the_coefficient_of_imitation_follows_its_schedule(
+    schedule: dict[str, float], expected: list[float]
+) -> None:
+    imitation = {"sources": [{"run": "experts"}], "coefficient": 0.5}
+    run = RunConfig.model_validate(
+        {
+            "num_training_steps": 4,
+            "tasks_per_training_step": 2,
+            "imitation": imitation | schedule | {"demonstrations_per_group": 3},
+        }
+    )
+
+    found = [run.imitation.coefficient_at(number) for number in range(1, 5)]
+
+    assert found == pytest.approx(expected)
+    assert not run.imitation.imitates
+    assert run.algorithm.name == "gigpo"  # reinforcement learning keeps its settings
+    assert run.episodes_of_a_group == run.rollout.group_size + 3
+
+
+@pytest.mark.parametrize(
+    ("imitation", "message"),
+    [
+        ({"coefficient": 0.5}, "there is no source of any"),
+        (
+            {"coefficient": 0.5, "sources": [{"run": "experts"}], "loss": "dpo"},
+            "compares stored episodes",
+        ),
+        ({"coefficient": -0.5}, "greater than or equal to 0"),
+    ],
+)
+def test_a_coefficient_of_imitation_needs_demonstrations(
+    imitation: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        RunConfig.model_validate(
+            {"num_training_steps": 4, "tasks_per_training_step": 2, "imitation": imitation}
+        )

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import log
 from random import Random
-from typing import Self
+from statistics import fmean
+from typing import Literal, Self
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from audited_run import credited, make_config, play
 from longhaul_core.advantages import loss_weights
 from longhaul_core.advantages.dpo import dpo_credit
 from longhaul_core.advantages.estimator import Group
-from longhaul_core.advantages.preferences import Preferences, PreferenceSettings, paired
+from longhaul_core.advantages.preferences import Choice, Preferences, PreferenceSettings, paired
 from longhaul_trainer.losses import ActionTokens, nll_loss
 from longhaul_trainer.training.preferences import gains_over_reference, preference_metrics
 
@@ -31,6 +32,8 @@ class Drawn:
     """Episodes of each group."""
     lengths: list[list[int]]
     """Tokens of each step of each episode."""
+    choices: list[list[Choice]]
+    """Of each step of each episode: one of three states, and of three actions."""
     returns: list[float]
     logits: list[torch.Tensor]
     policy: list[torch.Tensor]
@@ -38,7 +41,7 @@ class Drawn:
     reference: list[torch.Tensor]
 
     @classmethod
-    def of(cls, seed: int) -> Self:
+    def of(cls, seed: int, pairs: Literal["episodes", "steps"] = "episodes") -> Self:
         draw, random = Random(seed), torch.Generator().manual_seed(seed)
         sizes = [draw.randint(2, 4) for _ in range(draw.randint(1, 4))]
         lengths = [
@@ -51,8 +54,12 @@ class Drawn:
         policy = [each.log_softmax(-1)[:, 0] for each in logits]
         return cls(
             settings=PreferenceSettings(
-                beta=draw.uniform(0.02, 1), pairs_per_task=draw.randint(1, 3)
+                beta=draw.uniform(0.02, 1), pairs_per_task=draw.randint(1, 3), pairs=pairs
             ),
+            choices=[
+                [Choice(draw.choice(["x", "y", ""]), draw.choice("abc")) for _ in steps]
+                for steps in lengths
+            ],
             sizes=sizes,
             lengths=lengths,
             returns=[0.0, 1.0, *(draw.choice([0.0, 0.5, 1.0]) for _ in lengths[2:])],
@@ -82,6 +89,43 @@ class Drawn:
         ]
         return torch.stack(losses).mean() + 0 * torch.stack(gains).sum()
 
+    def of_steps(self) -> torch.Tensor:
+        """The same over steps: the mean over pairs, by the definition of what an action is worth.
+
+        All that is paid comes at the end, so each step of an episode is worth its return.
+        """
+        losses: list[torch.Tensor] = []
+        for members in self.groups():
+            for state in ("x", "y"):
+                taken = [
+                    (choice.action, episode, step)
+                    for episode in members
+                    for step, choice in enumerate(self.choices[episode])
+                    if choice.state == state
+                ]
+                worth = {
+                    action: fmean(self.returns[e] for other, e, _ in taken if other == action)
+                    for action, _, _ in taken
+                }
+                first = {action: (e, s) for action, e, s in reversed(taken)}
+                ranked = sorted(worth, key=lambda action: -worth[action])
+                worse = [a for a in reversed(ranked) if worth[ranked[0]] - worth[a] > 1e-7]
+                ties = [a for a in worth if ranked and worth[a] == worth[ranked[0]]]
+                worse = sorted(worse, key=lambda a: (worth[a], [*worth].index(a)))
+                losses += [
+                    -logsigmoid(
+                        self.settings.beta
+                        * (self._step_gain(*first[ties[0]]) - self._step_gain(*first[a]))
+                    )
+                    for a in worse[: self.settings.pairs_per_task]
+                ]
+        nothing = 0 * torch.stack([each.sum() for each in self.policy]).sum()
+        return torch.stack(losses).mean() + nothing if losses else nothing
+
+    def _step_gain(self, episode: int, step: int) -> torch.Tensor:
+        difference = self.policy[episode] - self.reference[episode]
+        return difference.split(self.lengths[episode])[step].sum()
+
     def by_advantages(self) -> torch.Tensor:
         """The likelihood times the advantages and weights that training gives."""
         groups = [
@@ -96,9 +140,8 @@ class Drawn:
                 num_action_tokens=[self.lengths[k] for k in members],
                 preferences=Preferences(
                     settings=self.settings,
-                    gains=[
-                        (self.policy[k].detach() - self.reference[k]).sum().item() for k in members
-                    ],
+                    gains=[self._gains(k) for k in members],
+                    choices=[self.choices[k] for k in members],
                 ),
             )
             for members in self.groups()
@@ -114,6 +157,11 @@ class Drawn:
                 actions_BT=torch.zeros(len(self.lengths), max(map(sum, self.lengths))).long(),
             )
         ).loss
+
+    def _gains(self, episode: int) -> list[float]:
+        """Of each step."""
+        difference = self.policy[episode].detach() - self.reference[episode]
+        return [part.sum().item() for part in difference.split(self.lengths[episode])]
 
     def _by_token(self, of_steps: Sequence[Sequence[float]]) -> torch.Tensor:
         return padded(
@@ -141,6 +189,18 @@ def test_the_likelihood_times_advantages_has_the_gradient_of_the_written_out_los
     assert max(each.abs().max().item() for each in ours) > 1e-4
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_pairs_of_steps_have_the_gradient_of_the_written_out_loss(seed: int) -> None:
+    drawn = Drawn.of(seed, "steps")
+
+    ours = torch.autograd.grad(drawn.by_advantages(), drawn.logits, retain_graph=True)
+    theirs = torch.autograd.grad(drawn.of_steps(), drawn.logits)
+
+    torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+    found = max(each.abs().max().item() for each in ours)
+    assert found > 1e-4 or seed in (2, 8)  # whose states have no two actions of other worth
+
+
 def test_a_training_step_measures_its_pairs_before_the_update() -> None:
     settings = PreferenceSettings(beta=0.2, pairs_per_task=2)
     config = make_config(algorithm__name="grpo", optimizer__optimizer_steps_per_training_step=1)
@@ -159,7 +219,8 @@ def test_a_training_step_measures_its_pairs_before_the_update() -> None:
 
     # each token is likelier by a quarter, so a gain counts tokens
     counted = {name: 0.25 * sum(one.trained_tokens) for name, one in played.items()}
-    assert gains == pytest.approx(counted, abs=1e-5)
+    for name, one in played.items():
+        assert gains[name] == pytest.approx([0.25 * n for n in one.trained_tokens], abs=1e-5)
     assert len(set(counted.values())) > 3
     margins: list[float] = []
     for group in sorted({name.group for name in gains}):
@@ -182,5 +243,5 @@ def test_a_training_step_measures_its_pairs_before_the_update() -> None:
         "dpo/accuracy": 0.0,
         "dpo/margin": 0.0,
     }
-    equal = [replace(one, shaped_rewards=(1.0,)) for one in step.credit]
+    equal = [replace(one, shaped_rewards=(0.0,) * len(one.shaped_rewards)) for one in step.credit]
     assert preference_metrics(equal, gains=gains, settings=settings) == {"dpo/pairs": 0.0}

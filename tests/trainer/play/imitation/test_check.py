@@ -51,6 +51,24 @@ def test_what_cannot_be_imitated_whole_is_named(
         require_imitable(imitating(*settings), console=QUIET)
 
 
+def test_what_is_imitated_beside_reinforcement_is_held_to_the_same(imitating: Imitating) -> None:
+    beside = ("imitation.coefficient=0.2", "tasks_per_training_step=21")
+
+    found = require_imitable(imitating(*beside), console=QUIET)
+
+    assert found.demonstrations.num_episodes == 20  # a training step may meet one twice
+    for setting, words in (
+        ("memory.size=1", "prompts are not those that the replies were given to"),
+        ("rollout.horizon=2", "steps fit, and then horizon_reached"),
+        ("environment.id=longhaul/Blackjack-v0", "sources hold episodes of longhaul/NumberLine"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            require_imitable(imitating(*beside, setting), console=QUIET)
+    with pytest.raises(ConfigError, match="no episode that ended with success=false"):
+        none = '[{ run = "experts", where = { success = false } }]'
+        require_imitable(imitating(*beside, sources=none), console=QUIET)
+
+
 def test_an_experts_action_is_written_in_the_form_of_the_run_that_imitates(
     imitating: Imitating,
 ) -> None:

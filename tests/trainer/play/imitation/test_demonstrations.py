@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from longhaul_core.errors import ConfigError
+from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.load import parse_config
+from longhaul_trainer.run.context import RunContext
 from longhaul_trainer.run.demonstrations import Demonstrations
 from trainer.play.imitation.conftest import NUMBER_LINE, Imitating
 
@@ -183,3 +185,44 @@ def test_branches_that_stand_in_a_training_are_no_demonstrations(
 
     assert 0 < found.num_episodes < 20
     assert found.num_steps <= 3 * found.num_episodes
+
+
+def test_those_beside_groups_come_each_once_in_a_pass_in_an_order_that_a_resume_has_too(
+    imitating: Imitating, tmp_path: Path
+) -> None:
+    settings = ("imitation.coefficient=0.5", "imitation.demonstrations_per_group=2")
+    config = imitating(*settings)
+    chosen = Demonstrations.chosen(config)
+    chosen.write(tmp_path)
+
+    def drawn(context: RunContext, steps: range) -> list[str]:
+        return [
+            context.demonstration(step, group_index=group, place=place)[1].episode_id
+            for step in steps
+            for group in range(4)
+            for place in range(2)
+        ]
+
+    def context(run: RunConfig, demonstrations: Demonstrations) -> RunContext:
+        return RunContext(
+            run_id="run",
+            attempt=0,
+            recorder_name="",
+            config=run,
+            descriptions={},
+            demonstrations=demonstrations,
+        )
+
+    every = drawn(context(config, chosen), range(1, 6))  # two passes of twenty
+    assert (
+        set(every[:20])
+        == set(every[20:])
+        == {each.episode_id for of_task in chosen.of_task.values() for each in of_task}
+    )
+    assert every[:20] != every[20:]
+    resumed = context(config, Demonstrations.read(tmp_path))
+    assert drawn(resumed, range(4, 6)) == every[24:]
+    task, one = resumed.demonstration(4, group_index=0, place=0)
+    assert one in chosen.of_task[task.key]
+    other = context(imitating(*settings, "seed=1"), chosen)
+    assert drawn(other, range(1, 6)) != every

@@ -65,6 +65,55 @@ def test_an_episode_makes_as_many_pairs_as_asked_for(losers: str, imitating: Imi
     assert run.rollout.group_size == 3
 
 
+@pytest.fixture(scope="module")
+def wanderers(experts: RunConfig) -> str:
+    """Two runs in which chance acted in most steps; nothing was paid in the second."""
+    for name in ("paid", "unpaid"):
+        seed = f"seed={len(name)}"
+        config = parse_config(NUMBER_LINE, [f"name={name}", seed]).with_absolute_paths(
+            Path(experts.store).parent
+        )
+        run = RunDirectory.create(config)
+        run_demonstration(config, run, split=Split.TRAIN, num_tasks=20, noise=0.8, console=QUIET)
+    with closing(sqlite3.connect(experts.store)) as connection, connection:
+        unpaid = "SELECT id FROM episodes WHERE run_id LIKE '%unpaid%'"
+        connection.execute(f"UPDATE steps SET reward = 0 WHERE episode_id IN ({unpaid})")
+        connection.execute(f"UPDATE episodes SET episode_return = 0 WHERE id IN ({unpaid})")
+    return experts.store
+
+
+STEPS = (DPO, "imitation.pairs=steps", "tasks_per_training_step=2")
+OF_CHANCE = '[{ run = "paid" }, { run = "unpaid" }]'
+
+
+def test_steps_make_pairs_where_episodes_part_in_one_state(
+    wanderers: str, imitating: Imitating
+) -> None:
+    run = imitating(*STEPS, sources=OF_CHANCE)
+
+    found = require_imitable(run, console=QUIET)
+
+    chosen = found.demonstrations
+    assert run.rollout.group_size == 2  # the file's, since any episode may be in a pair
+    assert {len(of_task) for of_task in chosen.of_task.values()} == {2}
+    assert 2 <= len(chosen.tasks) < 20
+    assert found.num_step_pairs is not None
+    assert found.num_step_pairs > 2
+    assert found.in_words().endswith(f"; {found.num_step_pairs} pairs of steps")
+    # what was before is in the prompt of a longer memory
+    longer = ("memory.size=12", "imitation.prompts=recomposed")
+    with_past = require_imitable(imitating(*STEPS, *longer, sources=OF_CHANCE), console=QUIET)
+    assert with_past.num_step_pairs is not None
+    assert 0 < with_past.num_step_pairs < found.num_step_pairs
+
+
+def test_steps_that_make_no_pair_are_named(wanderers: str, imitating: Imitating) -> None:
+    with pytest.raises(ConfigError, match="in none of 20 tasks with 20 episodes did two of them"):
+        require_imitable(imitating(*STEPS), console=QUIET)
+    with pytest.raises(ConfigError, match=r"what a memory is asked after a step belongs to no"):
+        imitating(*STEPS, "memory.kind=summary", sources=OF_CHANCE)
+
+
 def test_pairs_are_counted_and_played_through(losers: str, imitating: Imitating) -> None:
     found = require_imitable(imitating(DPO, sources=BOTH), console=QUIET)
 

@@ -22,6 +22,7 @@ USUAL = (
     "agreement/logprob_difference_mean",
     "actor/grad_norm",
     "actor/clip_fraction",
+    "imitation/loss",
 )
 """Metrics that are looked at first, where a run has them."""
 MOST_CHARTS = 24

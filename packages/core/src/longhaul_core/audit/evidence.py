@@ -1,7 +1,7 @@
 """What the store holds of one training step, and what should follow from it."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import fsum
@@ -245,6 +245,9 @@ class Evidence:
     its tokens were pruned, or the store does not have their texts."""
     imitated: Mapping[CallKey, ImitatedReply]
     """How each reply that is imitated ends; empty where replies were sampled."""
+    prompts: Mapping[CallKey, bytes]
+    """Hash of the prompt of each trained call whose tokens were not pruned; empty unless pairs are
+    of steps."""
     loss_inputs: tuple[LossInput, ...]
     loss_inputs_recorded: bool
     """Whether the run recorded anywhere what the loss read."""
@@ -255,6 +258,9 @@ class Evidence:
     """Groups that the training step played, whatever became of them."""
     horizons: Sequence[int]
     """Longest that an episode may be by the schedule, in steps, by training steps that play."""
+    demonstrations: "Evidence | None" = None
+    """The same of what is imitated beside the groups of reinforcement learning; None where nothing
+    is."""
 
     @property
     def first_version(self) -> int:
@@ -348,7 +354,8 @@ class Evidence:
                 action_penalties=action_penalties(
                     [step.action_valid for step in episode.steps], self.intent.algorithm
                 ),
-                gain=self._gain(episode) if self.intent.compares_pairs else 0.0,
+                gains=self._gains(episode) if self.intent.compares_pairs else (),
+                choices=self._choices(episode) if self.intent.compares_steps else (),
             )
             for episode in chosen
         ]
@@ -360,13 +367,24 @@ class Evidence:
         """Of the policy logprobs of each trained call whose tokens were not pruned."""
         return {key_of(reply): reply.policy_sum for reply in self.replies if not reply.pruned}
 
-    def _gain(self, episode: AuditedEpisode) -> float:
-        """By how much the episode is likelier to the policy than to the reference, in nats."""
-        return fsum(
-            self.policy_sums[key_of(call)] - (call.reference_logprob_sum or 0.0)
+    def _gains(self, episode: AuditedEpisode) -> list[float]:
+        """By how much each step is likelier to the policy than to the reference, in nats."""
+        return [
+            fsum(
+                self.policy_sums[key_of(call)] - (call.reference_logprob_sum or 0.0)
+                for call in calls
+            )
             for calls in episode.trained_calls
-            for call in calls
-        )
+        ]
+
+    def _choices(self, episode: AuditedEpisode) -> list[tuple[Hashable, str]]:
+        """Of each step its state with the prompt that was read, None without one; its action."""
+        return [
+            ((anchor, self.prompts[key_of(calls[0])]) if calls else None, step.action)
+            for step, anchor, calls in zip(
+                episode.steps, episode.anchors, episode.trained_calls, strict=True
+            )
+        ]
 
     def _values(self, episode: AuditedEpisode) -> list[list[float]]:
         if not self.intent.has_critic:
@@ -456,7 +474,10 @@ class Evidence:
             )
             for place, episode in enumerate(members):
                 found[episode.numbers.episode_id] = [
-                    {purpose: of_purpose[place][step] for purpose, of_purpose in weights.items()}
+                    {
+                        purpose: self.intent.loss_factor * of_purpose[place][step]
+                        for purpose, of_purpose in weights.items()
+                    }
                     for step in range(len(episode.steps))
                 ]
         return found

@@ -78,8 +78,11 @@ class EpisodeFacts(NamedTuple):
     """Name of the agent of each step's trained calls; None for a step without one."""
     action_penalties: Sequence[float] = ()
     """What is taken off what the step alone is compared by; empty for nothing."""
-    gain: float = 0.0
-    """log pi - log pi_ref of its trained tokens, where pairs of episodes are compared."""
+    gains: Sequence[float] = ()
+    """log pi - log pi_ref of each step's trained tokens, where pairs are compared."""
+    choices: Sequence[tuple[Hashable, str]] = ()
+    """Of each step its state, prompt included, and its action, where pairs are of steps; None for
+    the state of a step that nobody trained."""
 
     @property
     def own_penalties(self) -> list[float]:
@@ -245,6 +248,8 @@ def _dpo(episodes: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
 
     N is the number of episodes with tokens and P that of pairs, of the whole training step.
     """
+    if settings["pairs"] == "steps":
+        return _dpo_of_steps(episodes, settings)
     pairs: list[tuple[int, int]] = []
     for group in sorted({episode.group for episode in episodes}):
         returns = {i: fsum(e.rewards) for i, e in enumerate(episodes) if e.group == group}
@@ -256,12 +261,48 @@ def _dpo(episodes: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
     advantages = [0.0] * len(episodes)
     num_episodes = sum(sum(episode.num_action_tokens) > 0 for episode in episodes)
     for winner, loser in pairs:
-        margin = settings["beta"] * (episodes[winner].gain - episodes[loser].gain)
+        gains = fsum(episodes[winner].gains), fsum(episodes[loser].gains)
+        margin = settings["beta"] * (gains[0] - gains[1])
         # s(-m) is 1 / (1 + e^m), which is 0 long before e^m overflows
         part = settings["beta"] / (1 + exp(min(margin, 700.0))) * num_episodes / len(pairs)
         advantages[winner] += part
         advantages[loser] -= part
     return _whole(advantages, episodes)
+
+
+def _dpo_of_steps(episodes: Sequence[EpisodeFacts], settings: Settings) -> list[Credit]:
+    """In each state the action that was followed by most won against those followed by least.
+
+    A step of a group's first episode that took the action stands for it.
+    """
+    taken: dict[Hashable, list[tuple[str, int, int]]] = defaultdict(list)
+    for place, episode in enumerate(episodes):
+        for step, (state, action) in enumerate(episode.choices):
+            if state is not None:
+                taken[episode.group, state].append((action, place, step))
+    pairs: list[tuple[tuple[int, int], tuple[int, int]]] = []
+    for steps in taken.values():
+        means: dict[str, float] = {}
+        first: dict[str, tuple[int, int]] = {}
+        for action in dict.fromkeys(action for action, _, _ in steps):
+            of_action = [(place, step) for other, place, step in steps if other == action]
+            later = [fsum(episodes[place].rewards[step:]) for place, step in of_action]
+            means[action], first[action] = fsum(later) / len(later), of_action[0]
+        best = max(means, key=lambda action: means[action])
+        worse = [
+            action for action in means if means[best] - means[action] > settings["min_gap"] - 1e-9
+        ]
+        worse.sort(key=lambda action: means[action])
+        pairs += [(first[best], first[one]) for one in worse[: settings["pairs_per_task"]]]
+    found = [[0.0] * len(episode.rewards) for episode in episodes]
+    num_episodes = sum(sum(episode.num_action_tokens) > 0 for episode in episodes)
+    for (won, won_step), (lost, lost_step) in pairs:
+        gains = episodes[won].gains[won_step], episodes[lost].gains[lost_step]
+        margin = settings["beta"] * (gains[0] - gains[1])
+        part = settings["beta"] / (1 + exp(min(margin, 700.0))) * num_episodes / len(pairs)
+        found[won][won_step] += part
+        found[lost][lost_step] -= part
+    return [Credit(0.0, steps, steps) for steps in found]
 
 
 class _EpisodeParts(NamedTuple):

@@ -5,7 +5,7 @@ The configuration is read as plain JSON: the classes that wrote it are part of w
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Self
 
 from longhaul_core.audit.formulas import DEFINITIONS, Definition, Settings
@@ -17,8 +17,8 @@ NOT_OURS = (
     ": it was not written by a training of this version, so there is nothing to hold the run to"
 )
 
-PAIR_SETTINGS = ("beta", "min_gap", "pairs_per_task")
-"""Of `[imitation]`: what credit follows from where pairs of episodes are compared."""
+PAIR_SETTINGS = ("beta", "min_gap", "pairs", "pairs_per_task")
+"""Of `[imitation]`: what credit follows from where pairs are compared."""
 
 
 ACT = "act"
@@ -90,6 +90,10 @@ class Intent:
     horizons: Horizons
     horizon_caps: Mapping[str, int]
     """Of each environment that has one, whatever the schedule allows."""
+    imitation: Mapping[str, Any]
+    """`[imitation]` as it is."""
+    loss_factor: float = 1.0
+    """What the weights of an optimizer step are multiplied by."""
 
     @property
     def estimator(self) -> str:
@@ -100,6 +104,36 @@ class Intent:
     def imitates(self) -> bool:
         """Whether stored episodes are imitated, whose replies nobody sampled."""
         return self.estimator in ("imitation", "dpo")
+
+    def coefficient(self, training_step: int) -> float:
+        """Of the loss on demonstrations beside the groups that a training step plays or takes.
+
+        It goes in a line from `coefficient` to `final_coefficient`. Runs that were stored before
+        there was one have none.
+        """
+        first: float = self.imitation.get("coefficient", 0.0)
+        steps: int = self.imitation.get("decay_training_steps", 0)
+        if first == 0 or steps == 0:
+            return first
+        done = min(steps, training_step - 1)
+        last: float = self.imitation["final_coefficient"]
+        return (first * (steps - done) + last * done) / steps
+
+    def of_demonstrations(self, training_step: int) -> Self:
+        """What the demonstrations beside the groups were meant to be trained with."""
+        settings = {
+            "name": "imitation",
+            "pass_k": None,
+            "invalid_action_penalty": 0.0,
+            "overlong_penalty": 0.0,
+            "reward_kl_coefficient": 0.0,
+            "reward_shaping": None,
+        }
+        return replace(
+            self,
+            algorithm=_Stored({**self.algorithm, **settings}),
+            loss_factor=self.coefficient(training_step),
+        )
 
     @property
     def no_definition(self) -> str | None:
@@ -158,6 +192,11 @@ class Intent:
     def compares_pairs(self) -> bool:
         """Whether advantages follow from how likely episodes are to policy and reference."""
         return self._definition is not None and self._definition.compares_pairs
+
+    @property
+    def compares_steps(self) -> bool:
+        """Whether the pairs are of single steps."""
+        return self.compares_pairs and self.algorithm["pairs"] == "steps"
 
     @property
     def needs_greedy_episode(self) -> bool:
@@ -236,6 +275,7 @@ class Intent:
                     for entry in config.get("environments", ())
                     if entry["horizon"] is not None
                 },
+                imitation=config.get("imitation", {}),
             )
         except KeyError as error:
             raise StoreError(

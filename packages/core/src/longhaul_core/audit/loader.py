@@ -9,7 +9,8 @@ Shapes: N replies, T tokens of all of them, one after the other.
 import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
@@ -48,6 +49,7 @@ from longhaul_core.audit.tables import (
 from longhaul_core.store import queries
 from longhaul_core.store.message_text import message_numbers
 from longhaul_core.store.queries import EpisodeNumbers
+from longhaul_core.store.records import FATE_OF_GROUP
 from longhaul_core.store.token_stream import LatestPrompts, Stream, TokenReader
 
 __all__ = ["METRICS", "PICTURE_TOKENS", "num_picture_places", "read_evidence"]
@@ -92,7 +94,7 @@ def read_evidence(
         for group in groups
         if group.update_index is not None and group.resolved_training_step == training_step
     ]
-    by_phase: dict[str, list[EpisodeNumbers]] = {"train": [], "baseline": []}
+    by_phase: dict[str, list[EpisodeNumbers]] = {phase: [] for phase in FATE_OF_GROUP}
     for numbers in queries.episodes_of_update(session, run_id=run_id, training_step=training_step):
         by_phase[numbers.phase].append(numbers)
     by_text = intent.algorithm["anchor_similarity"] is not None
@@ -103,7 +105,9 @@ def read_evidence(
         else ()
     )
     pictures = tuple(
-        call for of in by_phase.values() for call in _read_pictures(session, episodes=of)
+        call
+        for phase in ("train", "baseline")
+        for call in _read_pictures(session, episodes=by_phase[phase])
     )
     read = _ReadTokens(
         intent,
@@ -119,7 +123,7 @@ def read_evidence(
         rows = queries.rows_of_episodes(session, CallTokens, "call_tokens", episode_ids=ids)
         read.add(batch, {key_of(row): row for row in rows})
     settled = queries.settled_episodes(session, run_id=run_id, training_step=training_step)
-    return Evidence(
+    evidence = Evidence(
         intent=intent,
         training_step=training_step,
         groups=tuple(sorted(taken, key=lambda one: one[0])),
@@ -129,6 +133,7 @@ def read_evidence(
         continued=read.continued,
         pictures=pictures,
         imitated=_imitated(session, read.last_tokens, run_id=run_id),
+        prompts=read.prompts,
         picture_places=read.picture_places,
         spelled_marks=read.spelled_marks,
         loss_inputs=tuple(
@@ -159,6 +164,47 @@ def read_evidence(
             if group.training_step == training_step and group.first_episode_id is not None
         ),
         horizons=horizons,
+    )
+    demonstrations = by_phase["demonstration"]
+    if not demonstrations:
+        return evidence
+    beside = _demonstrations(session, evidence, demonstrations, run_id=run_id, marks=marks)
+    return replace(evidence, demonstrations=beside)
+
+
+def _demonstrations(
+    session: Session,
+    evidence: Evidence,
+    numbers: Sequence[EpisodeNumbers],
+    *,
+    run_id: str,
+    marks: RunMarks,
+) -> Evidence:
+    """See `Evidence.demonstrations`."""
+    intent = evidence.intent.of_demonstrations(evidence.training_step)
+    episodes = _read_episodes(session, numbers, by_text=False)
+    read = _ReadTokens(intent, picture_tokens=(), with_pictures=(), marks=marks, in_texts={})
+    for batch in _batches(episodes):
+        ids = [episode.numbers.episode_id for episode in batch]
+        rows = queries.rows_of_episodes(session, CallTokens, "call_tokens", episode_ids=ids)
+        read.add(batch, {key_of(row): row for row in rows})
+    ids = [each.episode_id for each in numbers]
+    return replace(
+        evidence,
+        intent=intent,
+        episodes=episodes,
+        greedy=GreedyEvidence(),
+        token_credit={},
+        critic_loss_inputs=(),
+        replies=tuple(read.replies),
+        continued=read.continued,
+        pictures=(),
+        picture_places={},
+        spelled_marks={},
+        imitated=_imitated(session, read.last_tokens, run_id=run_id),
+        loss_inputs=tuple(
+            queries.rows_of_episodes(session, LossInput, "loss_inputs", episode_ids=ids)
+        ),
     )
 
 
@@ -305,6 +351,7 @@ class _ReadTokens:
     )
     last_tokens: dict[CallKey, int | None] = field(default_factory=dict[CallKey, int | None])
     """Of imitated replies."""
+    prompts: dict[CallKey, bytes] = field(default_factory=dict[CallKey, bytes])
     first_replies: dict[str, FirstReply] = field(default_factory=dict[str, FirstReply])
 
     def add(self, episodes: Sequence[AuditedEpisode], stored: Mapping[CallKey, CallTokens]) -> None:
@@ -314,7 +361,7 @@ class _ReadTokens:
             episodes: Sampled and greedy ones.
             stored: All that the store has of their tokens.
         """
-        of_update = [episode for episode in episodes if episode.numbers.phase == "train"]
+        of_update = [episode for episode in episodes if episode.numbers.phase != "baseline"]
         calls = [
             call
             for episode in of_update
@@ -363,6 +410,8 @@ class _ReadTokens:
                 )
             if spells and reply is not None:
                 sampled.update(self.marks.in_reply(_ids(reply)))
+            if self.intent.compares_steps and prompt is not None:
+                self.prompts[key] = blake2b(prompt, digest_size=16).digest()
             if imitates:
                 self.last_tokens[key] = int(np.frombuffer(reply, "<i4")[-1]) if reply else None
             if not merged or not call.trained:

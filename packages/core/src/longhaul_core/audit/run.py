@@ -8,7 +8,7 @@ from longhaul_core.audit.horizons import scheduled_horizons
 from longhaul_core.audit.intent import Intent
 from longhaul_core.audit.loader import METRICS, read_evidence
 from longhaul_core.audit.report import AuditReport, RuleResult, Tally
-from longhaul_core.audit.rules import RULES
+from longhaul_core.audit.rules import RULES, RULES_OF_DEMONSTRATIONS
 from longhaul_core.audit.spelled import RunMarks
 from longhaul_core.store import queries
 from longhaul_core.store.records import AuditSkip
@@ -86,6 +86,9 @@ def audit_run(
         for rule, tally in zip(RULES, tallies, strict=True):
             tally.training_step = number
             rule.check(evidence, tally)
+            beside = evidence.demonstrations
+            if beside and beside.intent.loss_factor and rule.name in RULES_OF_DEMONSTRATIONS:
+                rule.check(beside, tally)
         done.append(number)
         num_episodes += len(evidence.trained)
         num_steps += sum(len(episode.steps) for episode in evidence.trained)

@@ -33,6 +33,7 @@ class StepNumbers(NamedTuple):
 
     episode_id: str
     step_index: int
+    action: str
     action_valid: bool
     reward: float
     shaped_reward: float | None

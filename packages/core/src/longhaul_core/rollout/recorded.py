@@ -5,9 +5,11 @@ renderer and parser are those of the run that imitates. Its prompts are therefor
 run would compose at each step, and their tokens those that its model would read.
 """
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 
 from longhaul_core.actions import Parser
 from longhaul_core.environment import StepResult
@@ -18,6 +20,7 @@ from longhaul_core.types import Call, Message, Observation, Step, Task, Trajecto
 __all__ = [
     "RecordedEnvironment",
     "RecordedReplies",
+    "prompt_hash",
     "recorded_result",
     "replies_of",
     "without_memory_calls",
@@ -106,6 +109,12 @@ def replies_of(recorded: Trajectory, parser: Parser, *, purposes: bool) -> list[
             elif purposes and not call.model:
                 found.append(call)
     return found
+
+
+def prompt_hash(step: Step) -> str:
+    """Of the tokens that the step's first trained call read; empty without one."""
+    read = [call.sampled.prompt_tokens for call in step.calls if call.trained and call.sampled]
+    return blake2b(array("q", read[0]).tobytes(), digest_size=16).hexdigest() if read else ""
 
 
 def without_memory_calls(recorded: Trajectory) -> Trajectory:

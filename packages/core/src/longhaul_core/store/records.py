@@ -18,6 +18,7 @@ from longhaul_core.text import storable_text
 from longhaul_core.types import FailedEpisode, Split, Task, Trajectory
 
 __all__ = [
+    "FATE_OF_GROUP",
     "UNSCORED",
     "Audit",
     "AuditFinding",
@@ -50,10 +51,14 @@ __all__ = [
     "episode_id",
 ]
 
-Phase = Literal["train", "baseline", "validation", "test", "play", "branch"]
-"""What an episode is played for. `baseline`: the greedy one that a group is compared with. `play`:
-a person played it. `branch`: it continues a stored episode from one of its steps. The last two are
-in no curve and no panel."""
+Phase = Literal["train", "baseline", "demonstration", "validation", "test", "play", "branch"]
+"""What an episode is played for. `baseline`: the greedy one that a group is compared with.
+`demonstration`: a stored one that is imitated beside a group of reinforcement learning. `play`: a
+person played it. `branch`: it continues a stored episode from one of its steps. The last two are in
+no curve and no panel."""
+FATE_OF_GROUP: tuple[Phase, ...] = ("train", "baseline", "demonstration")
+"""Phases whose episodes are kept by what a training step decided on their group: those that are
+trained, and those beside them."""
 UNSCORED: tuple[Phase, ...] = ("play", "branch")
 """Phases that are in no curve and no panel."""
 RunKind = Literal["train", "evaluate", "demonstrate", "imported", "play", "branch"]
@@ -365,6 +370,8 @@ class _CallInput:
     """0-based place in the step."""
     row_index: int
     """0-based place of the row in the micro-batch."""
+    phase: Phase = "train"
+    """That the episode was played for."""
     num_tokens: int
     """Tokens in the loss; 0 if the row weighs nothing."""
     weight_low: float | None
@@ -446,7 +453,7 @@ class _MicroBatch:
         return episode_id(
             self.run_id,
             attempt=self.attempt,
-            phase="train",
+            phase=row.phase,
             training_step=row.training_step,
             group_index=row.group_index,
             sample_index=row.sample_index,

@@ -28,10 +28,9 @@ from longhaul_core.store.models import (
     ObservationRow,
     ToolListRow,
 )
-from longhaul_core.store.records import Phase
+from longhaul_core.store.records import FATE_OF_GROUP, Phase
 from longhaul_core.store.session import write_transaction
 from longhaul_core.store.text_index import forget_removed, forget_text
-from longhaul_core.store.writing.runs import FATE_OF_GROUP
 
 __all__ = ["Retention"]
 

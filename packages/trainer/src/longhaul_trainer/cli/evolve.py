@@ -65,7 +65,7 @@ def described(file: str, further: Sequence[str] | None) -> RunConfig:
     from longhaul_core.exchange.where import parse_where  # imports SQLAlchemy
     from longhaul_trainer.run.demonstrations import conditions_of
 
-    words = list(further or [])
+    words = [*(further or []), "imitation.coefficient=0"]
     config = read_description(file, words)
     sources = [] if config.imitation.imitates else ['imitation.sources=[{run="start"}]']
     settings = [*config.warm_start.settings, *config.evolution.settings]

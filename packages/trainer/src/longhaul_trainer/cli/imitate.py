@@ -37,7 +37,7 @@ def imitate(
     The file may be that of the reinforcement learning to come: what an imitation does not read of
     it is left out.
     """
-    words = list(further or [])
+    words = [*(further or []), "imitation.coefficient=0"]
     if source is not None:
         words.append(f"imitation.sources=[{_source(source, where)}]")
     elif where:

@@ -142,7 +142,8 @@ def train(
     if config.imitation.imitates:
         raise ConfigError(
             f"{file} has imitation.sources: `trainer imitate {file}` imitates them; reinforcement "
-            "learning begins with imitation.sources=[]"
+            "learning begins with imitation.sources=[], or with an imitation.coefficient above 0, "
+            "which adds their loss to its own"
         )
     if config.warm_start.demonstrations:
         from longhaul_trainer.cli.warm_start import train_from_experts  # imports this module
@@ -184,20 +185,19 @@ def start_run(config: RunConfig, *, skip_doctor: bool) -> None:
 def fresh_run(config: RunConfig, *, skip_doctor: bool) -> tuple[RunOutcome, RunDirectory]:
     """As `start_run`, and how it ended."""
     config = config.with_absolute_paths(Path.cwd())
-    imitable = None
-    if config.imitation.imitates:
-        from longhaul_trainer.play.imitation.check import require_imitable  # imports SQLAlchemy
+    if config.imitation.imitates and config.imitation.new_model_layers:
         from longhaul_trainer.play.imitation.new_model import make_model_where_there_is_none
 
-        if config.imitation.new_model_layers:
-            made = make_model_where_there_is_none(config)
-            done = "made[/]    " if made else "there[/]   "
-            console_of("stdout").print(f"[dim]{done}{config.model.path}")
-        check_machine(config, skip=skip_doctor)
+        made = make_model_where_there_is_none(config)
+        done = "made[/]    " if made else "there[/]   "
+        console_of("stdout").print(f"[dim]{done}{config.model.path}")
+    check_machine(config, skip=skip_doctor)
+    imitable = None
+    if config.imitation.sources:
+        from longhaul_trainer.play.imitation.check import require_imitable  # imports SQLAlchemy
+
         imitable = require_imitable(config, console=console_of("stderr"))
         console_of("stdout").print(f"[dim]imitates[/] {imitable.in_words()}")
-    else:
-        check_machine(config, skip=skip_doctor)
     run = RunDirectory.create(config)
     with run.locked():
         if imitable is not None:

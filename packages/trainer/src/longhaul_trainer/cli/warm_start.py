@@ -74,7 +74,8 @@ def train_from_experts(
 def describe_imitation(file: str, further: Sequence[str], config: RunConfig) -> Description:
     """What imitates the experts of a run with a warm start; which episodes is known later."""
     words = [*further, *config.warm_start.settings, f"name={config.name[:NAME_LENGTH]}-imitation"]
-    return describe(file, [*words, 'imitation.sources=[{run="experts"}]'])
+    words += ["imitation.coefficient=0", 'imitation.sources=[{run="experts"}]']
+    return describe(file, words)
 
 
 def require_described(*runs: RunConfig) -> None:

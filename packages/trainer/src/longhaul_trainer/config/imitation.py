@@ -1,4 +1,4 @@
-"""Which episodes a run imitates, in place of playing its own."""
+"""Which stored episodes a run imitates, in place of playing its own or beside them."""
 
 from collections.abc import Generator, Mapping, Sequence
 from typing import Annotated, Any, Literal, cast
@@ -33,9 +33,10 @@ class ImitationSource(Section):
 
 
 class ImitationConfig(PreferenceSettings, Section):
-    """Supervised fine-tuning on stored episodes, in place of reinforcement learning.
+    """Supervised fine-tuning on stored episodes, in place of reinforcement learning or beside it.
 
-    A run with sources imitates: its training steps take tasks that were demonstrated, and play the
+    With a `coefficient` above 0 reinforcement learning adds the sources' loss to its own. Otherwise
+    a run with sources imitates: its training steps take tasks that were demonstrated, and play the
     stored episodes again by the run's own memory, prompt and action form. Of `[algorithm]` it reads
     the loss unit, and of `[loss]` the shares of purposes; the other settings of reinforcement
     learning are left out, so one file may describe both. With `loss = "dpo"` the loss unit is one
@@ -43,11 +44,22 @@ class ImitationConfig(PreferenceSettings, Section):
     """
 
     sources: Annotated[tuple[ImitationSource, ...], Field(strict=False)] = ()
-    """A `[[imitation.sources]]` table each; empty for reinforcement learning."""
+    """A `[[imitation.sources]]` table each; empty for reinforcement learning alone."""
+    coefficient: float = Field(default=0.0, ge=0)
+    """Of `trainer train`: above 0, each update adds the mean negative log-likelihood of
+    demonstrations, times this, to its own loss (CHORD's μ/(1 − μ), arXiv:2508.11408). 0: the
+    sources are for `trainer imitate`, which leaves this and the next three out."""
+    final_coefficient: float = Field(default=0.0, ge=0)
+    """What the coefficient becomes linearly, where `decay_training_steps` is not 0."""
+    decay_training_steps: int = Field(default=0, ge=0)
+    """Training steps after which it is `final_coefficient`, and stays so; 0: it never changes."""
+    demonstrations_per_group: int = Field(default=1, ge=1)
+    """Stored episodes that are imitated beside each group of the update, in an order that is drawn
+    by the seed, each once in a pass."""
     loss: Literal["nll", "dpo"] = "nll"
     """`nll`: the negative log-likelihood of the replies. `dpo`: direct preference optimization over
-    pairs of a better and a worse episode of a task (ETO, arXiv:2403.02502), with the summed
-    log-probabilities of all their replies."""
+    pairs of a better and a worse episode of a task (ETO, arXiv:2403.02502), or step, with the
+    summed log-probabilities of all its replies."""
     best_per_task: int = Field(default=1, ge=1)
     """Of `nll`: most episodes of each task, those with the highest returns, of equal ones the
     shorter."""
@@ -68,16 +80,44 @@ class ImitationConfig(PreferenceSettings, Section):
 
     @property
     def imitates(self) -> bool:
-        """Whether the run imitates."""
-        return bool(self.sources)
+        """Whether the run imitates, in place of reinforcement learning."""
+        return bool(self.sources) and not self.coefficient
+
+    @property
+    def beside_each_group(self) -> int:
+        """Stored episodes that are imitated beside each group of reinforcement learning."""
+        return self.demonstrations_per_group if self.coefficient else 0
+
+    def coefficient_at(self, training_step: int) -> float:
+        """Of the demonstrations' loss in the update of a training step (1-based)."""
+        if not self.coefficient or not self.decay_training_steps:
+            return self.coefficient
+        share = min(1.0, (training_step - 1) / self.decay_training_steps)
+        return self.coefficient + share * (self.final_coefficient - self.coefficient)
 
     @property
     def preferences(self) -> PreferenceSettings | None:
-        """Which episodes make pairs; None where none do."""
+        """Which episodes or steps make pairs; None where none do."""
         return self if self.imitates and self.loss == "dpo" else None
+
+    @property
+    def compares_steps(self) -> bool:
+        """Whether pairs are of steps."""
+        return self.preferences is not None and self.pairs == "steps"
 
     def conflicts(self) -> Generator[str]:
         """Each loss has its own settings."""
+        if self.coefficient and not self.sources:
+            yield (
+                f"imitation.coefficient = {self.coefficient:g} adds the loss on demonstrations, "
+                "and there is no source of any; describe [[imitation.sources]], or set it to 0"
+            )
+        if self.coefficient and self.loss != "nll":
+            yield (
+                f"imitation.coefficient = {self.coefficient:g} adds the negative log-likelihood of "
+                f'demonstrations, and imitation.loss = "{self.loss}" compares stored episodes; set '
+                'imitation.loss = "nll", or coefficient = 0 and imitate them by `trainer imitate`'
+            )
         of_other = set(PreferenceSettings.model_fields) if self.loss == "nll" else _OF_NLL
         for name in sorted(of_other):
             if (value := getattr(self, name)) != type(self).model_fields[name].default:
@@ -117,9 +157,9 @@ def as_imitation(given: object) -> object:
         return given
     table = cast("dict[str, Any]", given)
     section = table.get("imitation")
-    if not isinstance(section, dict) or not cast("dict[str, Any]", section).get("sources"):
+    imitation = cast("dict[str, Any]", section) if isinstance(section, dict) else {}
+    if not imitation.get("sources") or imitation.get("coefficient"):
         return table
-    imitation = cast("dict[str, Any]", section)
     pairs = imitation.get("loss") == "dpo"
     kept = {name: value for name, value in table.items() if name not in _UNREAD_SECTIONS}
     algorithm = table.get("algorithm")
@@ -141,8 +181,9 @@ def as_imitation(given: object) -> object:
             # The likelihood is that of the model as it is, whatever it will be sampled by.
             "temperature": 1.0,
             "top_p": 1.0,
-            "group_size": _most_of_a_task(imitation, pairs=pairs),
         }
+        if not pairs or imitation.get("pairs") != "steps":
+            kept["rollout"]["group_size"] = _most_of_a_task(imitation, pairs=pairs)
     return kept
 
 

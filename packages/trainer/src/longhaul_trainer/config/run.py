@@ -272,12 +272,18 @@ class RunConfig(Section):
                 '"dpo": the log-probabilities that pairs are compared by are those before the '
                 "first update; set it to 1, and tasks_per_training_step lower for more updates"
             )
+        asking = [memory.kind for memory in self._memories if memory.kind == "summary"]
+        if self.imitation.compares_steps and asking:
+            yield (
+                'imitation.pairs = "steps" with memory.kind = "summary": what a memory is asked '
+                'after a step belongs to no action; set pairs = "episodes", or another memory'
+            )
         if (self.loss.kind == "nll") != self.imitation.imitates:
             yield (
                 'loss.kind = "nll" and [[imitation.sources]] go together: the likelihood of what '
                 "was sampled by the policy itself is no goal; name sources, or take another loss"
             )
-        if self.imitation.imitates and self.agent.is_program:
+        if self.imitation.sources and self.agent.is_program:
             yield (
                 f'imitation.sources with agent.kind = "{self.agent.kind}": a stored episode is '
                 "played again by our loop, which no program takes part in; set agent.kind = "
@@ -444,8 +450,12 @@ class RunConfig(Section):
 
     @property
     def episodes_of_a_group(self) -> int:
-        """Episodes played for a training task, a greedy one beside the group included."""
-        return self.rollout.group_size + self.algorithm.needs_greedy_episode
+        """Episodes played for a training task, with those beside its group.
+
+        They are a greedy one, and demonstrations.
+        """
+        beside = self.algorithm.needs_greedy_episode + self.imitation.beside_each_group
+        return self.rollout.group_size + beside
 
     @property
     def most_agent_loops(self) -> int:

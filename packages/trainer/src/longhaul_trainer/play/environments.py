@@ -245,7 +245,7 @@ def demonstration_stream(
     """The tasks whose demonstrations a run imitates, each once in a pass.
 
     Args:
-        run: The run.
+        run: An imitation.
         tasks: Those that were demonstrated.
         state: Where the stream stood, for a run that goes on.
 
@@ -253,7 +253,22 @@ def demonstration_stream(
         ConfigError: There are fewer than a training step takes, one of them is in a panel that the
             run is to be scored on, or the state is of other tasks.
     """
-    if run.tasks_per_training_step > len(tasks):
+    require_demonstrations(run, tasks)
+    return (
+        ShuffledStream(tasks, seed=run.seed)
+        if state is None
+        else ShuffledStream.from_state(tasks, state)
+    )
+
+
+def require_demonstrations(run: RunConfig, tasks: Sequence[Task]) -> None:
+    """Refuse tasks whose demonstrations the run cannot imitate.
+
+    Raises:
+        ConfigError: A training step of an imitation takes more, or one of them is in a panel that
+            the run is to be scored on.
+    """
+    if run.imitation.imitates and run.tasks_per_training_step > len(tasks):
         raise ConfigError(
             f"tasks_per_training_step = {run.tasks_per_training_step}: {len(tasks)} tasks were "
             f"demonstrated, and a training step takes each once at most; ask for {len(tasks)} or "
@@ -272,11 +287,6 @@ def demonstration_stream(
             f'{error}. Of imitation.sources take `where = {{ phase = "train" }}`, or episodes of '
             "other tasks"
         ) from error
-    return (
-        ShuffledStream(tasks, seed=run.seed)
-        if state is None
-        else ShuffledStream.from_state(tasks, state)
-    )
 
 
 def _stream_of_one(

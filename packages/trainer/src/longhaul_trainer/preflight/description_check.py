@@ -41,11 +41,11 @@ from longhaul_trainer.models.chat_template import chat_template_text
 from longhaul_trainer.models.prepare import BUILT_IN_MODELS, prepare_model
 from longhaul_trainer.models.vision import reads_pictures, require_processor
 from longhaul_trainer.play.environments import (
-    demonstration_stream,
     descriptions_of,
     memory_builder,
     prompt_template,
     published_prompt,
+    require_demonstrations,
     source_of,
     task_stream,
 )
@@ -121,6 +121,7 @@ def problems_of(
 def _require_tasks(config: RunConfig) -> None:
     if not config.imitation.imitates:
         task_stream(config)
+    if not config.imitation.sources:
         return
     from longhaul_trainer.run.demonstrations import Demonstrations  # imports SQLAlchemy
 
@@ -128,7 +129,7 @@ def _require_tasks(config: RunConfig) -> None:
         chosen = Demonstrations.chosen(config)
     except StoreError as error:
         raise ConfigError(f"imitation.sources: {error}") from error
-    demonstration_stream(config, chosen.tasks)
+    require_demonstrations(config, chosen.tasks)
 
 
 def _problems_of_own_parts(config: RunConfig, sure_of: SureOf) -> list[str]:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Self
 
 from longhaul_core.environment import EnvironmentDescription
+from longhaul_core.types import Task
 from longhaul_trainer.config import RunConfig, load_config
-from longhaul_trainer.run.demonstrations import Demonstrations
+from longhaul_trainer.run.demonstrations import Demonstration, Demonstrations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,23 @@ class RunContext:
     """The description that each environment of the run gives of itself, keyed by its id; requested
     once, read by all."""
     demonstrations: Demonstrations | None = None
-    """What is imitated, as the folder above names it; None where the policy plays."""
+    """What is imitated, as the folder above names it; None where nothing is."""
+
+    def demonstration(
+        self, training_step: int, *, group_index: int, place: int
+    ) -> tuple[Task, Demonstration]:
+        """What is imitated beside a group of reinforcement learning, and its task.
+
+        Args:
+            training_step: That plays the group.
+            group_index: 0-based place of the group among those that it plays.
+            place: 0-based, among the demonstrations beside the group.
+        """
+        if self.demonstrations is None:
+            raise ValueError("the run imitates nothing")
+        group = (training_step - 1) * self.config.tasks_per_training_step + group_index
+        number = group * self.config.imitation.demonstrations_per_group + place
+        return self.demonstrations.beside(number, seed=self.config.seed)
 
     def write(self, folder: Path) -> Path:
         """Leave the run_context in the run's folder and return its path."""

@@ -1,4 +1,4 @@
-"""Which stored episodes a run imitates.
+"""Which stored episodes a run imitates, in place of reinforcement learning or beside it.
 
 They are chosen once, before the run starts, and written into its folder: a resume goes on with the
 same ones, whatever their runs have played since.
@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import fsum
 from pathlib import Path
+from random import Random
 from typing import NamedTuple, Self
 
 from sqlalchemy.orm import Session
 
-from longhaul_core.advantages.preferences import PreferenceSettings, paired
+from longhaul_core.advantages.preferences import (
+    Choice,
+    PreferenceSettings,
+    Side,
+    paired,
+    paired_steps,
+)
 from longhaul_core.errors import ConfigError
 from longhaul_core.exchange.where import parse_where
 from longhaul_core.store.queries import (
@@ -25,6 +33,7 @@ from longhaul_core.store.queries import (
     get_run,
     list_runs,
     newest_run_called,
+    rows_of_episodes,
 )
 from longhaul_core.store.session import read_only_engine
 from longhaul_core.types import Split, Task, TaskKey
@@ -120,7 +129,11 @@ class Demonstrations:
             best = config.imitation.best_per_task
             kept = {key: found[:best] for key, found in best_first.items()}
         else:
-            kept = _in_pairs(best_first, preferences, num_removed=num_removed)
+            kept = (
+                _with_pairs_of_steps(config, best_first, preferences)
+                if preferences.pairs == "steps"
+                else _in_pairs(best_first, preferences, num_removed=num_removed)
+            )
         by_return = config.imitation.weight == "return"
         for found in kept.values():
             _require_one_task([each.episode for each in found])
@@ -142,6 +155,17 @@ class Demonstrations:
             num_steps=sum(each.episode.num_steps for found in kept.values() for each in found),
             runs=tuple(runs),
         )
+
+    def beside(self, number: int, *, seed: int) -> tuple[Task, Demonstration]:
+        """The one that is imitated as the `number`th, from 0, and its task.
+
+        All of them are taken before one is taken again; each pass has an order of its own, which
+        the seed draws. So a resume goes on in the same order.
+        """
+        passes, place = divmod(number, self.num_episodes)
+        every = [(task, each) for task in self.tasks for each in self.of_task[task.key]]
+        Random(f"{seed}/{passes}").shuffle(every)
+        return every[place]
 
     def write(self, folder: Path) -> None:
         """Leave them in the run's folder."""
@@ -238,6 +262,62 @@ def _in_pairs(
             "episodes fail beside one whose episodes succeed, and let `where` choose both"
         )
     return kept
+
+
+class _Stored(NamedTuple):
+    """Of `steps`."""
+
+    episode_id: str
+    step_index: int
+    anchor_hash: str
+    action: str
+    reward: float
+
+
+def _with_pairs_of_steps(
+    config: RunConfig, best_first: Mapping[TaskKey, list[_Found]], settings: PreferenceSettings
+) -> dict[TaskKey, list[_Found]]:
+    """Episodes of the tasks of which two took different actions in one state, the best first.
+
+    Whether they read the same prompt there is known when they are played again. Of a task are at
+    most `rollout.group_size`, half of them with the highest returns and half with the lowest.
+    """
+    kept: dict[TaskKey, list[_Found]] = {}
+    most = config.rollout.group_size
+    engine = read_only_engine(config.store)
+    try:
+        with Session(engine) as session:
+            for key, found in best_first.items():
+                few = found
+                if len(found) > most:
+                    few = [*found[: -(-most // 2)], *found[len(found) - most // 2 :]]
+                if len(few) > 1 and _pairs_of_steps(session, few, settings):
+                    kept[key] = few
+    finally:
+        engine.dispose()
+    if not kept:
+        raise ConfigError(
+            f'imitation.pairs = "steps": in none of {len(best_first):,} tasks with '
+            f"{sum(map(len, best_first.values())):,} episodes did two of them take different "
+            "actions in one state whose returns from there differ by "
+            f"imitation.min_gap = {settings.min_gap:g}. Name a run that plays groups of a task, or "
+            'branches of stored steps, by `where = { phase = "branch" }`'
+        )
+    return kept
+
+
+def _pairs_of_steps(
+    session: Session, found: Sequence[_Found], settings: PreferenceSettings
+) -> list[tuple[Side, Side]]:
+    ids = [one.episode.episode_id for one in found]
+    steps: dict[str, list[_Stored]] = {one: [] for one in ids}
+    for step in rows_of_episodes(session, _Stored, "steps", episode_ids=ids):
+        steps[step.episode_id].append(step)
+    return paired_steps(
+        [[fsum(s.reward for s in steps[one][at:]) for at in range(len(steps[one]))] for one in ids],
+        [[Choice(step.anchor_hash, step.action) for step in steps[one]] for one in ids],
+        settings,
+    )
 
 
 def conditions_of(where: Mapping[str, object]) -> list[str]:

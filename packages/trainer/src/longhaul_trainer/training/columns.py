@@ -18,6 +18,14 @@ def objects(values: Sequence[object]) -> np.ndarray:
     return column
 
 
+def by_row(calls: Sequence[TrainedCall]) -> dict[str, list[TrainedCall]]:
+    """Calls by the key of the row that they are in, in order."""
+    rows: dict[str, list[TrainedCall]] = {}
+    for call in calls:
+        rows.setdefault(call.row, []).append(call)
+    return rows
+
+
 def responses(
     rows: Sequence[Sequence[TrainedCall]],
     lengths: Sequence[int],

@@ -25,7 +25,7 @@ from longhaul_core.advantages import (
 )
 from longhaul_core.advantages.estimators import Group
 from longhaul_core.advantages.penalties import Penalties, action_penalties
-from longhaul_core.advantages.preferences import Preferences, PreferenceSettings
+from longhaul_core.advantages.preferences import Choice, Preferences, PreferenceSettings
 from longhaul_core.errors import ConfigError
 from longhaul_core.types import CreditedBy
 from longhaul_trainer.config.estimator_settings import smallest_group
@@ -280,7 +280,7 @@ def credit_episodes(
     values: CriticValues | None = None,
     reference_kl: Mapping[Episode, FloatArray] | None = None,
     preferences: PreferenceSettings | None = None,
-    gains: Mapping[Episode, float] | None = None,
+    gains: Mapping[Episode, Sequence[float]] | None = None,
 ) -> tuple[TrainedEpisode, ...]:
     """The selected episodes with their advantages, in the order given.
 
@@ -291,8 +291,8 @@ def credit_episodes(
         values: The critic's, where the algorithm has one.
         reference_kl: For each episode, the divergence from the starting model of each step; None
             where it is not part of the reward.
-        preferences: Which episodes make pairs; None where none do.
-        gains: Of each episode, how much likelier it is to the policy than to the reference, where
+        preferences: Which episodes or steps make pairs; None where none do.
+        gains: Of each step, how much likelier it is to the policy than to the reference, where
             pairs are compared.
 
     Raises:
@@ -327,7 +327,11 @@ def credit_episodes(
                 final_values=[critic[m.name].final for m in members] if critic else None,
                 preferences=None
                 if preferences is None or gains is None
-                else Preferences(settings=preferences, gains=[gains[m.name] for m in members]),
+                else preferences_of(
+                    [m.played.metadata for m in members],
+                    gains=[gains[m.name] for m in members],
+                    settings=preferences,
+                ),
             )
             for name, members in by_group.items()
         ],
@@ -353,6 +357,29 @@ def credit_episodes(
             optimizer_step=episode.optimizer_step,
         )
         for episode in selection.episodes
+    )
+
+
+def preferences_of(
+    episodes: Sequence[EpisodeMetadata],
+    *,
+    gains: Sequence[Sequence[float]],
+    settings: PreferenceSettings,
+) -> Preferences:
+    """What pairs of a group are made by.
+
+    Args:
+        episodes: Of the group.
+        gains: Of their steps; see `gains_over_reference`.
+        settings: Which pairs.
+    """
+    return Preferences(
+        settings=settings,
+        gains=gains,
+        choices=[
+            [Choice(f"{step.anchor} {step.prompt}" * bool(step.prompt), step.action) for step in of]
+            for of in (episode.steps for episode in episodes)
+        ],
     )
 
 

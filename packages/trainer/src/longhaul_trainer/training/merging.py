@@ -16,7 +16,9 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Literal, NamedTuple, TypeVar
 
+from longhaul_core.rollout.recorded import prompt_hash
 from longhaul_core.store.packing import content_hash
+from longhaul_core.store.records import Phase
 from longhaul_core.types import (
     Call,
     Continuation,
@@ -234,6 +236,7 @@ def beside_rows(rows: Sequence[Row], metadata: EpisodeMetadata) -> list[RowMetad
             retry=metadata.retry,
             spans=row.spans,
             episode=None if place else metadata,
+            demonstration=metadata.demonstration,
         )
         for place, row in enumerate(rows)
     ]
@@ -244,7 +247,7 @@ def metadata_of(
     *,
     group: GroupName,
     retry: int,
-    greedy: bool = False,
+    phase: Phase = "train",
     anchor_texts: bool = False,
     hook_rewards: Sequence[float] | None = None,
     hook_error: str = "",
@@ -255,7 +258,7 @@ def metadata_of(
         trajectory: The episode.
         group: That it was played in.
         retry: How many tries of it failed before.
-        greedy: Whether it is the baseline of its group.
+        phase: What it was played for.
         anchor_texts: Let anchor states travel as they are, and not as their hashes: an estimator
             that takes similar states together compares their texts.
         hook_rewards: One for each step, of `algorithm.reward_shaping`; None without it.
@@ -281,7 +284,8 @@ def metadata_of(
         truncated=trajectory.stop_reason.truncated,
         scored=trajectory.scored,
         final_anchor=anchor(trajectory.final_observation.anchor),
-        greedy=greedy,
+        greedy=phase == "baseline",
+        demonstration=phase == "demonstration",
         steps=tuple(
             StepMetadata(
                 reward=step.reward,
@@ -327,6 +331,17 @@ def with_spelled_marks(
         known |= sent
         marked.append(replace(step, spells_mark=any(map(spells_mark, new))))
     return replace(metadata, steps=tuple(marked))
+
+
+def with_choices(metadata: EpisodeMetadata, trajectory: Trajectory) -> EpisodeMetadata:
+    """`metadata` with what each step read and did, where steps make pairs."""
+    return replace(
+        metadata,
+        steps=tuple(
+            replace(step, prompt=prompt_hash(played), action=played.action)
+            for step, played in zip(metadata.steps, trajectory.steps, strict=True)
+        ),
+    )
 
 
 def _cached_tokens(step: Step) -> int | None:

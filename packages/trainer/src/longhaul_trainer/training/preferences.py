@@ -1,4 +1,4 @@
-"""What pairs of stored episodes are compared by: how much likelier each is than to the reference.
+"""What pairs of stored episodes or steps are compared by: how much likelier than to the reference.
 
 Nothing here knows about verl.
 """
@@ -12,10 +12,18 @@ from math import fsum
 import numpy as np
 import torch
 
-from longhaul_core.advantages.preferences import Pair, Preferences, PreferenceSettings, pair_losses
-from longhaul_trainer.training.credit import TrainedEpisode
+from longhaul_core.advantages.preferences import (
+    Pair,
+    PreferenceSettings,
+    pair_losses,
+)
+from longhaul_trainer.training.credit import TrainedEpisode, preferences_of
 from longhaul_trainer.training.spans import of_call
-from longhaul_trainer.training.step_metadata import CallSpan, Episode, PlayedEpisode
+from longhaul_trainer.training.step_metadata import (
+    CallSpan,
+    Episode,
+    PlayedEpisode,
+)
 
 
 def logprob_sum(span: CallSpan, response_T: torch.Tensor) -> float:
@@ -33,8 +41,8 @@ def gains_over_reference(
     *,
     policy: Mapping[str, torch.Tensor],
     reference: Mapping[str, torch.Tensor],
-) -> dict[Episode, float]:
-    """Of each episode, `log π − log π_ref`, summed over the tokens of all its trained calls.
+) -> dict[Episode, tuple[float, ...]]:
+    """Of each step, `log π − log π_ref`, summed over the tokens of all its trained calls.
 
     Args:
         episodes: Those that are trained.
@@ -43,9 +51,13 @@ def gains_over_reference(
         reference: The same under the weights that the run starts from.
     """
     return {
-        name: fsum(
-            logprob_sum(span, policy[row]) - logprob_sum(span, reference[row])
-            for row, span in episode.calls
+        name: tuple(
+            fsum(
+                logprob_sum(span, policy[row]) - logprob_sum(span, reference[row])
+                for row, span in episode.calls
+                if span.step == step
+            )
+            for step in range(len(episode.metadata.steps))
         )
         for name, episode in episodes.items()
     }
@@ -54,7 +66,7 @@ def gains_over_reference(
 def preference_metrics(
     episodes: Sequence[TrainedEpisode],
     *,
-    gains: Mapping[Episode, float],
+    gains: Mapping[Episode, Sequence[float]],
     settings: PreferenceSettings,
 ) -> dict[str, float]:
     """Loss, accuracy and margin of the pairs, before the update; of no pairs, their number.
@@ -80,7 +92,13 @@ def preference_metrics(
 
 
 def _pairs(
-    group: Sequence[TrainedEpisode], gains: Mapping[Episode, float], settings: PreferenceSettings
+    group: Sequence[TrainedEpisode],
+    gains: Mapping[Episode, Sequence[float]],
+    settings: PreferenceSettings,
 ) -> list[Pair]:
-    preferences = Preferences(settings=settings, gains=[gains[one.name] for one in group])
+    preferences = preferences_of(
+        [one.metadata for one in group],
+        gains=[gains[one.name] for one in group],
+        settings=settings,
+    )
     return preferences.pairs([np.array(one.shaped_rewards) for one in group])

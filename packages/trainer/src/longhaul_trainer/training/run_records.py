@@ -89,7 +89,7 @@ class RunRecords:
             EpisodeCredit(
                 run_id=self.run_context.run_id,
                 attempt=self.run_context.attempt,
-                phase="train",
+                phase="demonstration" if episode.metadata.demonstration else "train",
                 training_step=episode.metadata.training_step,
                 trained_training_step=training_step,
                 group_index=episode.metadata.group_index,

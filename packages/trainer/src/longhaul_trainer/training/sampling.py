@@ -195,7 +195,7 @@ def played_group(name: GroupName, rows: Rows) -> PlayedGroup:
     returns = {
         RowKey.parse(key).sample_index: row.episode.episode_return
         for key, row in rows.items()
-        if row.episode is not None
+        if row.episode is not None and not row.demonstration
     }
     return PlayedGroup(name, tuple(returns[sample_index] for sample_index in sorted(returns)))
 

@@ -51,6 +51,11 @@ class StepMetadata:
     it."""
     overridden_calls: int = 0
     """How many of these calls asked for something that they did not get."""
+    prompt: str = ""
+    """Hash of the tokens of the prompt that its first trained call read; empty without one, and
+    where steps make no pairs."""
+    action: str = ""
+    """What the environment was given; empty where steps make no pairs."""
     repeated_tokens: int = 0
     """See `num_repeated_tokens`, summed over these calls."""
 
@@ -83,6 +88,8 @@ class EpisodeMetadata:
     """Whether it is the greedy episode that is the baseline of its group, and not trained."""
     steps: tuple[StepMetadata, ...]
     """All of them, in order."""
+    demonstration: bool = False
+    """Whether it is a stored episode that is imitated beside its group."""
     hook_error: str = ""
     """Why `algorithm.reward_shaping` returned no rewards; the trainer ends the run with it."""
 
@@ -130,6 +137,8 @@ class RowMetadata:
     """Of the row's calls, in order; empty for the final observation that the critic alone reads."""
     episode: EpisodeMetadata | None
     """With the first row of its episode, and with no other."""
+    demonstration: bool = False
+    """See `EpisodeMetadata`."""
 
 
 Rows = Mapping[str, RowMetadata]
@@ -302,6 +311,16 @@ def without_greedy(rows: Rows) -> tuple[dict[str, RowMetadata], dict[str, Played
     return {key: row for key, row in rows.items() if key not in of_greedy}, {
         episode.group: played for episode, played in played_episodes(of_greedy).items()
     }
+
+
+def without_demonstrations(
+    rows: Rows,
+) -> tuple[dict[str, RowMetadata], dict[str, RowMetadata]]:
+    """The rows of episodes that were played, and those of demonstrations beside their groups."""
+    return (
+        {key: row for key, row in rows.items() if not row.demonstration},
+        {key: row for key, row in rows.items() if row.demonstration},
+    )
 
 
 def group_outcomes(episodes: Iterable[EpisodeMetadata]) -> list[GroupOutcome]:

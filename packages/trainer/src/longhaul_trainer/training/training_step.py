@@ -21,7 +21,7 @@ from longhaul_core.advantages.preferences import PreferenceSettings
 from longhaul_core.types import GroupOutcome
 from longhaul_trainer.config.learning import AlgorithmConfig
 from longhaul_trainer.losses.kl import KlKind
-from longhaul_trainer.training.columns import responses, token_targets, token_weights
+from longhaul_trainer.training.columns import by_row, responses, token_targets, token_weights
 from longhaul_trainer.training.credit import (
     NO_SHARES,
     CriticValues,
@@ -31,6 +31,7 @@ from longhaul_trainer.training.credit import (
     credit_episodes,
     select_episodes,
 )
+from longhaul_trainer.training.demonstrations import NO_DEMONSTRATIONS, Demonstrations
 from longhaul_trainer.training.metrics import (
     agreement,
     baseline_metrics,
@@ -72,15 +73,18 @@ class TrainingStep:
     unread: tuple[str, ...]
     """Keys of the rows that nobody reads any more."""
     updates: Mapping[int, tuple[str, ...]] = field(default_factory=dict[int, tuple[str, ...]])
-    """0-based optimizer step → keys of its rows, those that only fill up included."""
+    """0-based optimizer step → keys of its rows, those that only fill up included, and without
+    those of demonstrations."""
+    demonstrations: Demonstrations = NO_DEMONSTRATIONS
+    """What is imitated beside its groups."""
     values: CriticValues | None = None
     """The critic's; None before it was asked, and without one."""
     reference_kl: Mapping[Episode, FloatArray] | None = None
     """Divergence from the starting model of each step; None unless it is part of the reward."""
     preferences: PreferenceSettings | None = None
-    """Which episodes make pairs; None unless pairs are trained."""
-    gains: Mapping[Episode, float] | None = None
-    """How much likelier each episode is to the policy than to the starting model; None unless pairs
+    """Which episodes or steps make pairs; None unless pairs are trained."""
+    gains: Mapping[Episode, Sequence[float]] | None = None
+    """How much likelier each step is to the policy than to the starting model; None unless pairs
     are trained."""
     trained: tuple[TrainedEpisode, ...] | None = None
     """The selected episodes with their advantages; None before `credited`."""
@@ -105,7 +109,7 @@ class TrainingStep:
             algorithm: How to credit.
             num_optimizer_steps: See `select_episodes`.
             groups: Names of the groups, those whose episodes all failed too.
-            preferences: Which episodes make pairs; None unless pairs are trained.
+            preferences: Which episodes or steps make pairs; None unless pairs are trained.
             purposes: See `select_episodes`.
 
         Raises:
@@ -140,12 +144,17 @@ class TrainingStep:
         )
 
     def with_reported(self, episodes: Sequence[EpisodeMetadata]) -> Self:
-        """The same, reporting the outcomes of `episodes`, greedy ones among them left out."""
-        return replace(self, reported=tuple(e for e in episodes if not e.greedy))
+        """The same, reporting the outcomes of `episodes`, without those beside their groups."""
+        sampled = tuple(e for e in episodes if not (e.greedy or e.demonstration))
+        return replace(self, reported=sampled)
 
     def with_updates(self, updates: Mapping[int, Sequence[str]]) -> Self:
         """The same, with the rows of each optimizer step."""
         return replace(self, updates={part: tuple(keys) for part, keys in updates.items()})
+
+    def with_demonstrations(self, demonstrations: Demonstrations) -> Self:
+        """The same, with what is imitated beside its groups."""
+        return replace(self, demonstrations=demonstrations)
 
     def with_values(self, values: CriticValues) -> Self:
         """The same, with what the critic computed."""
@@ -221,9 +230,7 @@ class TrainingStep:
 
     def calls_of(self, keys: Sequence[str]) -> list[list[TrainedCall]]:
         """The calls of each row, in order; none of a row that only fills up."""
-        rows: dict[str, list[TrainedCall]] = {}
-        for call in self.calls:
-            rows.setdefault(call.row, []).append(call)
+        rows = by_row(self.calls)
         return [rows.get(key, []) for key in keys]
 
     def columns(self, keys: Sequence[str], lengths: Sequence[int]) -> dict[str, torch.Tensor]:
@@ -249,7 +256,10 @@ class TrainingStep:
         return found
 
     def rows_with_advantage(self) -> set[str]:
-        """Keys of the rows in which a token has an advantage other than zero."""
+        """Keys of the rows in which a token has an advantage other than zero.
+
+        Those of demonstrations are not among them: all of theirs are read.
+        """
         return {call.row for call in self.calls if call.token_advantages.any()}
 
     @property
@@ -270,7 +280,9 @@ class TrainingStep:
         found |= row_metrics(
             self.selection, num_rows=sum(len(keys) for keys in self.updates.values())
         )
-        return found if not self.greedy else found | baseline_metrics(self.greedy)
+        if self.greedy:
+            found |= baseline_metrics(self.greedy)
+        return found | self.demonstrations.report()
 
     def credit_report(
         self,

@@ -30,7 +30,7 @@ from longhaul_core.rollout import (
     Responder,
     episode_seed,
 )
-from longhaul_core.store.records import EpisodeRecord, Phase, TokenPieces
+from longhaul_core.store.records import FATE_OF_GROUP, EpisodeRecord, Phase, TokenPieces
 from longhaul_core.types import FailedEpisode, Task, Trajectory
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.config.agent_loops import AgentLoop
@@ -44,7 +44,7 @@ from longhaul_trainer.rendering.pictures import PictureReader, picture_reader
 from longhaul_trainer.rendering.pieces import token_pieces
 from longhaul_trainer.rendering.renderer import ChatTemplateRenderer
 from longhaul_trainer.run.context import RunContext
-from longhaul_trainer.training.merging import metadata_of, with_spelled_marks
+from longhaul_trainer.training.merging import metadata_of, with_choices, with_spelled_marks
 from longhaul_trainer.training.step_metadata import GroupName
 from longhaul_trainer.training.stopping import EpisodesInFlight, Stopped
 from longhaul_trainer.verl.engine_policy import EnginePolicy
@@ -53,6 +53,9 @@ from longhaul_trainer.verl.run_recorder import MAX_PENDING, RunRecorder
 
 GREEDY_SESSION = "greedy_session"
 """Column of verl's prompts: the session that plays the greedy episode beside a group."""
+
+DEMONSTRATION_SESSIONS = "demonstration_sessions"
+"""The same: the first of the sessions that play stored episodes again beside a group."""
 
 LONGEST_UPDATE_SECONDS = 24 * 3600.0
 """How long a reply may wait for the learner in asynchronous rollout: an update takes its time, and
@@ -112,10 +115,9 @@ class EpisodeService:
             descriptions=self.run_context.descriptions,
             agent_loop=agent_loop,
         )
-        demonstrations = self.run_context.demonstrations
-        if demonstrations is None:
+        if self.run_context.demonstrations is None:
             return player
-        return DemonstrationPlayer(run, player, demonstrations=demonstrations)
+        return DemonstrationPlayer(self.run_context, player)
 
     def _runners(self, agent_loop: AgentLoop, folder: Path | None) -> Runners | None:
         """Who play on other machines; None where programs are started here."""
@@ -203,11 +205,13 @@ class EpisodeService:
             last.outcome,
             group=GroupName(training_step, group_index),
             retry=last.spec.retry,
-            greedy=phase == "baseline",
+            phase=phase,
             anchor_texts=run.algorithm.anchor_similarity is not None,
             hook_rewards=rewards,
             hook_error=problem,
         )
+        if run.imitation.compares_steps:
+            metadata = with_choices(metadata, last.outcome)
         metadata = with_spelled_marks(metadata, last.outcome, spells_mark=self._spells_mark)
         # Beside the event loop, as all that goes through every token of an episode.
         return await asyncio.to_thread(
@@ -218,7 +222,23 @@ class EpisodeService:
             form=run.optimizer.rows,
             max_row_tokens=run.optimizer.max_row_tokens,
             pictures=self._pictures,
-            trains=phase in ("train", "baseline"),
+            trains=phase in FATE_OF_GROUP,
+        )
+
+    async def imitate(
+        self, *, training_step: int, group_index: int, place: int
+    ) -> list[AgentLoopOutput]:
+        """Play a stored episode again beside a group; see `RunContext.demonstration`."""
+        task, _ = self.run_context.demonstration(
+            training_step, group_index=group_index, place=place
+        )
+        return await self.play(
+            task,
+            phase="demonstration",
+            training_step=training_step,
+            group_index=group_index,
+            sample_index=place,
+            horizon=self.run.horizon_of(task.environment, scheduled=self.run.rollout.horizon),
         )
 
     async def close(self) -> None:
@@ -246,11 +266,14 @@ class EpisodeService:
     def _group_size(self, task: Task, phase: Phase) -> int:
         """Episodes that were requested of a task."""
         demonstrations = self.run_context.demonstrations
-        if phase == "train" and demonstrations is not None:
+        if phase == "train" and demonstrations is not None and self.run.imitation.imitates:
             return demonstrations.num_of(task)
-        return {"train": self.run.rollout.group_size, "baseline": 1}.get(
-            phase, self.run.validation.samples_per_task
-        )
+        sizes = {
+            "train": self.run.rollout.group_size,
+            "baseline": 1,
+            "demonstration": self.run.imitation.beside_each_group,
+        }
+        return sizes.get(phase, self.run.validation.samples_per_task)
 
     def _shaped(self, episode: Trajectory) -> tuple[Sequence[float] | None, str]:
         """What the run's own function returns for the steps, or why it returns nothing.
@@ -409,7 +432,12 @@ class EpisodeAgentLoop:
         horizon: int,
         **others: object,
     ) -> list[AgentLoopOutput]:
-        """Play the episode at place `session_id` of the task's group, or the one beside it."""
+        """Play the episode at place `session_id` of the task's group, or one beside it."""
+        first = cast("int | None", others.get(DEMONSTRATION_SESSIONS))
+        if first is not None and session_id >= first:
+            return await self._service.imitate(
+                training_step=training_step, group_index=group_index, place=session_id - first
+            )
         is_greedy = session_id == others.get(GREEDY_SESSION)
         return await self._service.play(
             task,

@@ -367,16 +367,18 @@ class _Launch:
         critic = self._critic()
         models = (model,) if critic is None else (model, critic)
         files = [self.run.config_file, *(folder / "config.json" for folder in models)]
-        if self.config.imitation.imitates and "://" not in self.config.store:
+        if self.config.imitation.sources and "://" not in self.config.store:
             files.append(Path(self.config.store))  # each agent loop reads the demonstrations
         return tuple(files)
 
     def _tasks(self, demonstrations: Demonstrations | None) -> tuple[TaskStream, Panel | None]:
         state = self.checkpoint.state()["stream"] if self.checkpoint is not None else None
-        if demonstrations is None:
-            stream: TaskStream = task_stream(self.config, state=state)
+        if demonstrations is not None and self.config.imitation.imitates:
+            stream: TaskStream = demonstration_stream(
+                self.config, demonstrations.tasks, state=state
+            )
         else:
-            stream = demonstration_stream(self.config, demonstrations.tasks, state=state)
+            stream = task_stream(self.config, state=state)
         plays_panel = self.evaluates is not None or self.config.validation.num_tasks
         if self.serve is not None or not plays_panel:
             return stream, None
@@ -384,7 +386,7 @@ class _Launch:
 
     def _demonstrations(self) -> Demonstrations | None:
         """What was chosen to be imitated before the run began."""
-        if self.evaluates is not None or not self.config.imitation.imitates:
+        if self.evaluates is not None or not self.config.imitation.sources:
             return None
         return Demonstrations.read(self.run.path)
 

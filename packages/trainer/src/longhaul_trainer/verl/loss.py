@@ -19,6 +19,7 @@ from longhaul_trainer.config.learning import LossConfig
 from longhaul_trainer.losses import (
     ActionTokens,
     kl_estimate,
+    nll_loss,
     truncated_importance_weights,
 )
 from longhaul_trainer.training.losses import compute_loss, needs_behavior
@@ -43,12 +44,22 @@ def policy_loss(
     *,
     settings: LossConfig,
 ) -> tuple[torch.Tensor, dict[str, Metric]]:
-    """Loss of one micro-batch and its metrics, each a sum over micro-batches and ranks."""
+    """Loss of one micro-batch and its metrics, each a sum over micro-batches and ranks.
+
+    Rows of demonstrations have the negative log-likelihood in place of the run's loss, and are in
+    no metric.
+    """
     logprobs_BT = no_padding_2_padding(model_output["log_probs"], data)
     padded = data.select(*_fields(settings)).to_padded_tensor()
     weights_BT, advantages_BT = padded["loss_weights"], padded["advantages"]
-    spans = [row.spans for row in read_metadata(data.get("extra_fields").tolist())]
-    actions_BT = call_numbers(spans, num_tokens=weights_BT.shape[1]).to(weights_BT.device)
+    rows = read_metadata(data.get("extra_fields").tolist())
+    actions_BT = call_numbers([row.spans for row in rows], num_tokens=weights_BT.shape[1]).to(
+        weights_BT.device
+    )
+    imitated = [row.demonstration for row in rows]
+    imitated_B1 = torch.tensor(imitated, device=weights_BT.device).unsqueeze(1)
+    imitation_weights_BT = weights_BT.where(imitated_B1, 0.0)
+    weights_BT = weights_BT.where(~imitated_B1, 0.0)
     sums = {"trained_weight": weights_BT.sum()}
     if settings.importance_sampling != "none":
         importance = truncated_importance_weights(
@@ -90,6 +101,19 @@ def policy_loss(
         entropy = (weights_BT * no_padding_2_padding(model_output["entropy"], data)).sum()
         loss = loss - settings.entropy_coefficient * entropy
         sums["loss_entropy"] = entropy
+    if any(imitated):
+        loss = (
+            loss
+            + nll_loss(
+                ActionTokens(
+                    policy_logprobs_BT=logprobs_BT,
+                    old_logprobs_BT=padded["old_log_probs"],
+                    advantages_BT=padded["advantages"],
+                    loss_weights_BT=imitation_weights_BT,
+                    actions_BT=actions_BT,
+                )
+            ).loss
+        )
     ranks: int = data["dp_size"]
     metrics = {
         name: Metric(value=value.detach() * ranks, aggregation=AggregationType.SUM)

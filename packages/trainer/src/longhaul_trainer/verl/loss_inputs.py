@@ -196,6 +196,7 @@ def _loss_input(
         step_index=span.step,
         call_index=span.call,
         row_index=row_index,
+        phase="demonstration" if row.demonstration else "train",
         num_tokens=int(num_tokens),
         advantage_low=low,
         advantage_high=high,

@@ -24,7 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from longhaul_core.errors import StoreError
 from longhaul_core.store.addresses import LOCK_WAIT_SECONDS, is_temporary
 from longhaul_core.store.maintenance import cancel_requested, index_text
-from longhaul_core.store.records import EpisodeRecord, Heartbeat, Record, RunEnded
+from longhaul_core.store.records import FATE_OF_GROUP, EpisodeRecord, Heartbeat, Record, RunEnded
 from longhaul_core.store.retention import Retention
 from longhaul_core.store.session import open_store, read_only_engine
 from longhaul_core.store.writer import StoreWriter
@@ -93,8 +93,8 @@ class _Writer:
 
     def write(self, records: Sequence[Record]) -> None:
         for record in records:
-            # A baseline episode is played beside the group's and counts as none of them.
-            if isinstance(record, EpisodeRecord) and record.phase != "baseline":
+            # What is played beside a group's episodes counts as none of them.
+            if isinstance(record, EpisodeRecord) and record.phase not in FATE_OF_GROUP[1:]:
                 self._counts = _with_episode(self._counts, record)
         self._keep_trying(lambda: self._writer.write(records))
         self._remove_some()

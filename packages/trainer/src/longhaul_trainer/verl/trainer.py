@@ -57,6 +57,7 @@ from longhaul_trainer.training.audit import LONGEST_WAIT_SECONDS, start_audit
 from longhaul_trainer.training.checkpoints import CheckpointFolder
 from longhaul_trainer.training.columns import objects
 from longhaul_trainer.training.credit import CriticValues
+from longhaul_trainer.training.demonstrations import Demonstrations
 from longhaul_trainer.training.rank_balance import imbalance, shared_out
 from longhaul_trainer.training.rewards import refuse_hook_errors
 from longhaul_trainer.training.run_records import RunRecords
@@ -66,11 +67,13 @@ from longhaul_trainer.training.step_metadata import (
     EpisodeMetadata,
     GroupName,
     RowMetadata,
+    Rows,
     episodes_in,
     read_metadata,
+    without_demonstrations,
 )
 from longhaul_trainer.training.training_step import TrainingStep
-from longhaul_trainer.verl.agent_loop import GREEDY_SESSION
+from longhaul_trainer.verl.agent_loop import DEMONSTRATION_SESSIONS, GREEDY_SESSION
 from longhaul_trainer.verl.buffer import PARTITION, AsyncGroupBuffer, GroupBuffer
 from longhaul_trainer.verl.critic import ReportedValueLoss
 from longhaul_trainer.verl.dynamic_sampling import DynamicSampling, DynamicSamplingBuffer
@@ -133,6 +136,8 @@ class LonghaulTrainer(PPOTrainer):
         super().__init__(config)
         self._step: TrainingStep | None = None
         """The training step that is going on; None before the first has its episodes."""
+        self._beside: KVBatchMeta | None = None
+        """Rows of the demonstrations that it imitates; None without any."""
         self._num_asked: Counter[int] = Counter()  # groups of the newest training step
         self._waiting: dict[GroupName, Task] = {}
         self._again: list[Task] = []  # waited at the checkpoint that this attempt went on from
@@ -264,19 +269,25 @@ class LonghaulTrainer(PPOTrainer):
         return batch
 
     def _episodes_of_a_group(self, phase: str, tasks: Sequence[Task]) -> dict[str, list[int]]:
-        """How many episodes verl starts for each task, and which of them is the greedy one."""
+        """How many episodes verl starts for each task, and which of them are beside its group."""
         if phase != "train":
             return {}
+        imitation = self._run.imitation
         demonstrations = self._context.run_context.demonstrations
-        if demonstrations is not None:
+        if demonstrations is not None and imitation.imitates:
             return {"__rollout_n__": [demonstrations.num_of(task) for task in tasks]}
-        if not self._run.algorithm.needs_greedy_episode:
+        number = self._run.rollout.group_size
+        sessions: dict[str, int] = {}
+        if self._run.algorithm.needs_greedy_episode:
+            sessions[GREEDY_SESSION] = number
+            number += 1
+        if imitation.coefficient_at(self.global_steps) > 0:
+            sessions[DEMONSTRATION_SESSIONS] = number
+            number += imitation.beside_each_group
+        if not sessions:
             return {}
-        group_size = self._run.rollout.group_size
-        return {
-            "__rollout_n__": [group_size + 1] * len(tasks),
-            GREEDY_SESSION: [group_size] * len(tasks),
-        }
+        sessions["__rollout_n__"] = number
+        return {name: [value] * len(tasks) for name, value in sessions.items()}
 
     # Workers
 
@@ -353,8 +364,9 @@ class LonghaulTrainer(PPOTrainer):
         optimizer step's; in both orders, ranks have nearly equally many tokens.
         """
         self._record_decisions(metrics)
+        played, imitated = without_demonstrations(self._rows_of(batch.keys))
         step = TrainingStep.of(
-            self._rows_of(batch.keys),
+            played,
             number=self.global_steps,
             algorithm=self._run.algorithm,
             num_optimizer_steps=self._run.optimizer.optimizer_steps_per_training_step,
@@ -368,29 +380,56 @@ class LonghaulTrainer(PPOTrainer):
             raise AllFailedError(self._all_failed())
         if step.unread:
             tq.kv_clear(keys=list(step.unread), partition_id=PARTITION)
+        demonstrations = self._imitated(imitated, batch)
         parts = {
-            part: self._balanced(
-                upsample_batch_to_divisible_size(
-                    batch.select_keys(taken), self._num_ranks(), self.tokenizer.eos_token_id
-                )
-            )
+            part: self._filled_up(batch.select_keys(taken))
             for part in range(self._run.optimizer.optimizer_steps_per_training_step)
             if (taken := step.selection.keys_of(part))
         }
-        self._step = step.with_updates({part: rows.keys for part, rows in parts.items()})
+        step = step.with_updates({part: rows.keys for part, rows in parts.items()})
+        self._step = step.with_demonstrations(demonstrations)
         metrics.update(self._step.report())
-        keys = [key for rows in parts.values() for key in rows.keys]
-        rows = self._balanced(
-            KVBatchMeta(
-                keys=keys,
-                tags=[tag for rows in parts.values() for tag in rows.tags],
-                partition_id=PARTITION,
-                fields=self._fields_for_workers(keys[0]),
-                extra_info=batch.extra_info,
-            )
-        )
+        rows = self._together([*parts.values()], batch.extra_info or {})
         metrics["perf/rank_imbalance/log_probs"] = self._imbalance([rows])
         return rows
+
+    def _imitated(self, rows: Rows, batch: KVBatchMeta) -> Demonstrations:
+        """What is imitated beside the groups; rows that are not are dropped."""
+        found = Demonstrations.of(
+            rows,
+            algorithm=self._run.algorithm,
+            num_optimizer_steps=self._run.optimizer.optimizer_steps_per_training_step,
+            groups=[str(group) for group in self.replay_buffer.taken],
+            purposes=self._run.loss.purposes,
+            coefficient=self._run.imitation.coefficient_at(self.global_steps),
+        )
+        parts = {
+            part: self._filled_up(batch.select_keys(list(keys)))
+            for part, keys in found.parts.items()
+        }
+        self._beside = self._together([*parts.values()], {}) if parts else None
+        if rows and not parts:
+            tq.kv_clear(keys=[*rows], partition_id=PARTITION)
+        return found.with_parts({part: of_part.keys for part, of_part in parts.items()})
+
+    def _filled_up(self, rows: KVBatchMeta) -> KVBatchMeta:
+        """`rows`, with as many for each rank."""
+        return self._balanced(
+            upsample_batch_to_divisible_size(rows, self._num_ranks(), self.tokenizer.eos_token_id)
+        )
+
+    def _together(self, parts: Sequence[KVBatchMeta], extra_info: dict[str, Any]) -> KVBatchMeta:
+        """The rows of several optimizer steps, at least one."""
+        keys = [key for rows in parts for key in rows.keys]
+        return self._balanced(
+            KVBatchMeta(
+                keys=keys,
+                tags=[tag for rows in parts for tag in rows.tags],
+                partition_id=PARTITION,
+                fields=self._fields_for_workers(keys[0]),
+                extra_info=extra_info,
+            )
+        )
 
     def _fields_for_workers(self, key: str) -> list[str]:
         """What workers fetch of rows as they were played: the fields of one, less those unread."""
@@ -471,6 +510,9 @@ class LonghaulTrainer(PPOTrainer):
         if self._run.imitation.imitates:
             for name in [name for name in metrics if name.startswith(COMPARED_WITH_SAMPLER)]:
                 del metrics[name]
+        if self._beside is not None:
+            unread: dict[str, Any] = {}  # nobody sampled them
+            self._beside = super()._compute_old_log_prob(self._beside, unread)
         return batch
 
     def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
@@ -535,15 +577,18 @@ class LonghaulTrainer(PPOTrainer):
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """Give every token of a call its advantage and weight; gaps and padding get zeros."""
         self._context.stages.enter("advantages", training_step=self.global_steps)
+        imitated = [] if self._beside is None else self._beside.keys
+        keys = [*batch.keys, *imitated]
         data = tq.kv_batch_get(
-            keys=batch.keys,
+            keys=keys,
             partition_id=PARTITION,
             select_fields=["responses", "rollout_log_probs", "old_log_probs", "entropy"],
         )
-        policy = dict(zip(batch.keys, data["old_log_probs"].unbind(0), strict=True))
-        behavior = dict(zip(batch.keys, data["rollout_log_probs"].unbind(0), strict=True))
+        lengths = dict(zip(keys, map(len, data["responses"].unbind(0)), strict=True))
+        policy = dict(zip(keys, data["old_log_probs"].unbind(0), strict=True))
+        behavior = dict(zip(keys, data["rollout_log_probs"].unbind(0), strict=True))
         # Of the pass that computed the old log-probabilities: verl takes `actor/entropy` of it.
-        entropies = dict(zip(batch.keys, data["entropy"].unbind(0), strict=True))
+        entropies = dict(zip(keys, data["entropy"].unbind(0), strict=True))
         step = self._current
         if self._run.algorithm.reward_kl_coefficient > 0:
             rows = [key for episode in step.selection.episodes for key in episode.played.rows]
@@ -557,12 +602,10 @@ class LonghaulTrainer(PPOTrainer):
             reference = self._fetch("ref_log_prob", batch.keys)
             step = step.with_gains(policy=policy, reference=reference)
         self._step = step = step.credited()
-        columns = step.columns(batch.keys, [len(row) for row in data["responses"].unbind(0)])
-        batch = tq.kv_batch_put(
-            keys=batch.keys,
-            partition_id=PARTITION,
-            fields=TensorDict(columns, batch_size=len(batch)),
-        )
+        batch = _put(batch, step.columns(batch.keys, [lengths[key] for key in batch.keys]))
+        if self._beside is not None:
+            of_rows = step.demonstrations.columns(imitated, [lengths[key] for key in imitated])
+            self._beside = _put(self._beside, of_rows)
         metrics.update(
             step.credit_report(
                 policy=policy,
@@ -570,11 +613,12 @@ class LonghaulTrainer(PPOTrainer):
                 policy_version=self._run.policy_version(self.global_steps - 1),
                 nothing_stale=self._run.trainer.max_staleness == 0,
             )
+            | step.demonstrations.loss_report(policy)
         )
         self._context.recorder.put(
             self._records.credit(
                 self.global_steps,
-                episodes=step.credit,
+                episodes=[*step.credit, *step.demonstrations.episodes],
                 policy_logprobs=policy,
                 policy_entropies=entropies,
                 reference_logprobs=reference,
@@ -620,7 +664,9 @@ class LonghaulTrainer(PPOTrainer):
         """One call of the worker per optimizer step, each with its own episodes' rows."""
         outputs: list[dict[str, Any]] = []
         updates = {
-            optimizer_step: self._rows_with_gradient(batch.select_keys(list(keys)))
+            optimizer_step: self._with_demonstrations(
+                self._rows_with_gradient(batch.select_keys(list(keys))), optimizer_step
+            )
             for optimizer_step, keys in self._current.updates.items()
         }
         for optimizer_step, rows in updates.items():
@@ -662,6 +708,27 @@ class LonghaulTrainer(PPOTrainer):
         num_filling = -len(kept) % ranks if kept else ranks
         return self._balanced(part.select_keys([*kept, *others[:num_filling]]))
 
+    def _with_demonstrations(self, part: KVBatchMeta, optimizer_step: int) -> KVBatchMeta:
+        """The rows of an optimizer step, and those that it imitates."""
+        keys = self._current.demonstrations.parts.get(optimizer_step)
+        if self._beside is None or not keys:
+            return part
+        beside = self._beside.select_keys(list(keys))
+        return self._balanced(
+            KVBatchMeta(
+                keys=[*part.keys, *beside.keys],
+                tags=[*part.tags, *beside.tags],
+                partition_id=PARTITION,
+                fields=sorted({*(part.fields or ())} & {*(beside.fields or ())}),
+                extra_info=part.extra_info,
+            )
+        )
+
+    def _clear_demonstrations(self) -> None:
+        if self._beside is not None:
+            tq.kv_clear(keys=self._beside.keys, partition_id=PARTITION)
+            self._beside = None
+
     @property
     def _engines_sleep(self) -> bool:
         """Whether engines free their memory while the learner has the cards that both use."""
@@ -669,6 +736,7 @@ class LonghaulTrainer(PPOTrainer):
 
     def on_step_end(self) -> None:
         self._context.stages.enter("weight sync", training_step=self.global_steps)
+        self._clear_demonstrations()
         self._check_engines()
         super().on_step_end()
         self._context.recorder.put([self._records.policy_version(self.global_steps)])
@@ -948,6 +1016,15 @@ def _vllm_replica() -> type[RolloutReplica]:
     from longhaul_trainer.verl.engine_server import EngineReplica
 
     return EngineReplica
+
+
+def _put(rows: KVBatchMeta, columns: dict[str, torch.Tensor]) -> KVBatchMeta:
+    """The rows, with further fields."""
+    return tq.kv_batch_put(
+        keys=rows.keys,
+        partition_id=PARTITION,
+        fields=TensorDict(columns, batch_size=len(rows)),
+    )
 
 
 def _read_by_workers(rows: KVBatchMeta) -> KVBatchMeta:

@@ -2,6 +2,7 @@
 
 from longhaul_core.audit.rules import (
     credit,
+    demonstrations,
     episodes,
     greedy,
     loss_inputs,
@@ -13,8 +14,9 @@ from longhaul_core.audit.rules import (
     values,
 )
 from longhaul_core.audit.rules.base import Rule
+from longhaul_core.audit.rules.demonstrations import RULES_OF_DEMONSTRATIONS
 
-__all__ = ["RULES", "Rule"]
+__all__ = ["RULES", "RULES_OF_DEMONSTRATIONS", "Rule"]
 
 RULES: tuple[Rule, ...] = (
     *episodes.RULES,
@@ -23,6 +25,7 @@ RULES: tuple[Rule, ...] = (
     *prompts.RULES,
     *greedy.RULES,
     *credit.RULES,
+    *demonstrations.RULES,
     *values.RULES,
     *updates.RULES,
     *rows.RULES,

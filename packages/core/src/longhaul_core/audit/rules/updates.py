@@ -74,6 +74,7 @@ def check_weight_sum(evidence: Evidence, tally: Tally) -> None:
             lengths = [sum(episode.num_action_tokens) for episode in members]
             mean_length = sum(lengths) / max(1, sum(length > 0 for length in lengths))
             expected = mean_length / tokens_per_episode
+        expected *= evidence.intent.loss_factor
         if abs(found - expected) > 1e-6 * expected:
             tally.found(f"weights of {found:.9g} in optimizer step {part}", expected=expected)
 

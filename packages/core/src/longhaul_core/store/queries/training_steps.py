@@ -43,6 +43,7 @@ from longhaul_core.store.models import (
 )
 from longhaul_core.store.queries.base import columns
 from longhaul_core.store.queries.group_steps import in_parts
+from longhaul_core.store.records import FATE_OF_GROUP
 from longhaul_core.types import FailureCause
 
 __all__ = [
@@ -95,7 +96,7 @@ _SAME_PLACE = (
 )
 IN_GROUP = _SAME_PLACE & (EpisodeRow.phase == GroupRow.phase)
 """Of an episode and its group."""
-_IN_OR_BESIDE_GROUP = _SAME_PLACE & EpisodeRow.phase.in_(("train", "baseline"))
+_IN_OR_BESIDE_GROUP = _SAME_PLACE & EpisodeRow.phase.in_(FATE_OF_GROUP)
 """Of an episode and its group, or of a greedy episode and the group that is compared with it, whose
 fate it shares."""
 
@@ -136,7 +137,7 @@ class EpisodeNumbers(NamedTuple):
 
     episode_id: str
     phase: str
-    """`train`, or `baseline` for the greedy one beside a group."""
+    """`train`; of those beside a group, `baseline` for the greedy one, or `demonstration`."""
     task_hash: str
     played_training_step: int
     trained_training_step: int | None
@@ -275,7 +276,7 @@ def groups_of_training_step(
 def episodes_of_update(
     session: Session, *, run_id: str, training_step: int
 ) -> list[EpisodeNumbers]:
-    """Episodes of a training step's update, and the greedy ones beside their groups.
+    """Episodes of a training step's update, and those beside their groups.
 
     They are by group, sample_index and retry.
     """

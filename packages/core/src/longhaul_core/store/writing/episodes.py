@@ -26,6 +26,7 @@ from longhaul_core.store.models import (
     ToolListRow,
 )
 from longhaul_core.store.records import (
+    FATE_OF_GROUP,
     CriticLossInputs,
     EpisodeCredit,
     EpisodeRecord,
@@ -35,7 +36,7 @@ from longhaul_core.store.records import (
 from longhaul_core.store.rows import Row
 from longhaul_core.store.token_stream import Stream, TokenWriter
 from longhaul_core.store.writing.limits import require_storable
-from longhaul_core.store.writing.runs import FATE_OF_GROUP, Lineages
+from longhaul_core.store.writing.runs import Lineages
 from longhaul_core.store.writing.statements import (
     insert,
     insert_all,

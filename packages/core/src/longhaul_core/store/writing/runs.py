@@ -19,14 +19,13 @@ from longhaul_core.store.models import (
     StepRow,
 )
 from longhaul_core.store.packing import storable_message
-from longhaul_core.store.records import Heartbeat, Phase, RunEnded, RunStarted
+from longhaul_core.store.records import FATE_OF_GROUP, Heartbeat, Phase, RunEnded, RunStarted
 from longhaul_core.store.rows import Row, row_of
 from longhaul_core.store.writing.limits import require_storable
 from longhaul_core.store.writing.statements import insert_new
 from longhaul_core.text import storable_text
 
 __all__ = [
-    "FATE_OF_GROUP",
     "Lineages",
     "beat",
     "end_run",
@@ -39,10 +38,6 @@ __all__ = [
 LINEAGE_LOCK = 0x10D6_4A03
 """PostgreSQL: a run's id, hashed with it, is held together by those that write of the run, and
 alone by a start or a resume."""
-
-FATE_OF_GROUP = ("train", "baseline")
-"""Phases whose episodes are kept by what a training step decided on their group: those that are
-trained, and the greedy one beside them."""
 
 # Named in a query, they let the database go by training step in an index that has the phase first.
 _PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -250,7 +245,7 @@ def _roll_back_groups(
         (GroupRow.phase.in_(_PHASES), GroupRow.training_step > after),
         (GroupRow.phase == "train", GroupRow.resolved_training_step > after),
         (GroupRow.phase == "train", GroupRow.resolved_training_step.is_(None)),
-        (GroupRow.phase == "baseline", ~kept),
+        (GroupRow.phase.in_(FATE_OF_GROUP[1:]), ~kept),
     ):
         connection.execute(
             update(GroupRow)

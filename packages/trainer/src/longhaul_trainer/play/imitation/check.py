@@ -6,18 +6,21 @@ import asyncio
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import fsum
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from sqlalchemy.orm import Session
 
+from longhaul_core.advantages.preferences import Choice, paired_steps
 from longhaul_core.errors import ConfigError
 from longhaul_core.rollout import EpisodeOutcome, EpisodeSpec
+from longhaul_core.rollout.recorded import prompt_hash
 from longhaul_core.store.queries import recorded_episode
 from longhaul_core.store.session import read_only_engine
-from longhaul_core.types import FailedEpisode, Task, Trajectory
+from longhaul_core.types import FailedEpisode, Step, Task, TaskKey, Trajectory
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.play.environments import demonstration_stream
+from longhaul_trainer.play.environments import require_demonstrations
 from longhaul_trainer.play.imitation.player import (
     asks_more,
     compared,
@@ -52,6 +55,8 @@ class Imitable:
     """Of the checked episodes."""
     in_pairs: bool
     """Whether the best episode of each task makes a pair with each other one."""
+    num_step_pairs: int | None
+    """Pairs of steps with one prompt in the checked episodes; None where no steps are compared."""
 
     def in_words(self) -> str:
         """For one line."""
@@ -62,6 +67,8 @@ class Imitable:
         )
         if self.in_pairs:
             words += f"; {chosen.num_episodes - len(chosen.tasks):,} pairs"
+        if self.num_step_pairs is not None:
+            words += f"; {self.num_step_pairs:,} pairs of steps"
         if self.num_left_out:
             words += f"; {self.num_left_out:,} of {self.num_checked:,} are cut or fail here"
         if self.num_recomposed:
@@ -73,7 +80,7 @@ def require_imitable(config: RunConfig, *, console: Console) -> Imitable:
     """Choose the demonstrations of a run, and play them by its memory, prompts and tokens.
 
     Args:
-        config: An imitation, with absolute paths.
+        config: A run with sources, with absolute paths.
         console: For the progress.
 
     Raises:
@@ -81,7 +88,7 @@ def require_imitable(config: RunConfig, *, console: Console) -> Imitable:
             that this run composes.
     """
     demonstrations = Demonstrations.chosen(config)
-    demonstration_stream(config, demonstrations.tasks)
+    require_demonstrations(config, demonstrations.tasks)
     pairs = [
         (task, each) for task in demonstrations.tasks for each in demonstrations.of_task[task.key]
     ]
@@ -95,7 +102,8 @@ def require_imitable(config: RunConfig, *, console: Console) -> Imitable:
         num_left_out=len(checks.left_out),
         num_recomposed=checks.num_recomposed,
         num_replies=checks.num_replies,
-        in_pairs=config.imitation.preferences is not None,
+        in_pairs=config.imitation.preferences is not None and not config.imitation.compares_steps,
+        num_step_pairs=checks.num_step_pairs if config.imitation.compares_steps else None,
     )
     _refuse(found, config, checks)
     return found
@@ -106,6 +114,12 @@ def _refuse(found: Imitable, config: RunConfig, checks: _Checks) -> None:
         raise ConfigError(
             f"{found.num_left_out:,} of {found.num_checked:,} demonstrations cannot be imitated "
             f"whole, more than {TOLERATED:.0%}. The first: {checks.left_out[0]}"
+        )
+    if found.num_step_pairs == 0:
+        raise ConfigError(
+            'imitation.pairs = "steps": where the episodes took different actions in one state, '
+            "this run's memory composes different prompts for them, as one does that shows all "
+            'that was before; give it a shorter one, or compare whole episodes: pairs = "episodes"'
         )
     if found.num_recomposed and config.imitation.prompts == "recorded":
         raise ConfigError(
@@ -125,6 +139,21 @@ class _Checks:
         self.num_recomposed = 0
         self.num_replies = 0
         self.first_recomposed = ""
+        self._played: dict[TaskKey, list[Trajectory]] = {}
+
+    @property
+    def num_step_pairs(self) -> int:
+        """Pairs of steps with one state and one prompt, of episodes that were played through."""
+        return sum(
+            len(
+                paired_steps(
+                    [_worth(one) for one in of],
+                    [[_choice(step) for step in one.steps] for one in of],
+                    self._config.imitation,
+                )
+            )
+            for of in self._played.values()
+        )
 
     async def play(
         self, pairs: Sequence[tuple[Task, Demonstration]], advance: Callable[[], object]
@@ -160,6 +189,8 @@ class _Checks:
             self.left_out.append(f"{episode_id}: {problem}")
         if isinstance(outcome, FailedEpisode):
             return
+        if self._config.imitation.compares_steps:
+            self._played.setdefault(recorded.task.key, []).append(outcome)
         for each in compared(
             recorded,
             outcome,
@@ -172,6 +203,17 @@ class _Checks:
                 self.first_recomposed = (
                     self.first_recomposed or f"step {each.step_index} of {episode_id}"
                 )
+
+
+def _worth(episode: Trajectory) -> list[float]:
+    """Of each step, what was paid from there on."""
+    rewards = [step.reward for step in episode.steps]
+    return [fsum(rewards[place:]) for place in range(len(rewards))]
+
+
+def _choice(step: Step) -> Choice:
+    prompt = prompt_hash(step)
+    return Choice(f"{step.observation.anchor} {prompt}" * bool(prompt), step.action)
 
 
 def _problem(recorded: Trajectory, outcome: EpisodeOutcome) -> str:

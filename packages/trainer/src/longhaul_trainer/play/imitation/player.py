@@ -33,7 +33,8 @@ from longhaul_trainer.models import prepare_model
 from longhaul_trainer.play.environments import descriptions_of
 from longhaul_trainer.play.players import EnvironmentPlayer, NoReplies
 from longhaul_trainer.rendering.renderer import load_renderer
-from longhaul_trainer.run.demonstrations import Demonstration, Demonstrations
+from longhaul_trainer.run.context import RunContext
+from longhaul_trainer.run.demonstrations import Demonstration
 
 __all__ = [
     "DemonstrationPlayer",
@@ -55,26 +56,19 @@ class WritesReplies(Protocol):
 
 
 class DemonstrationPlayer:
-    """Plays demonstrations where an episode is trained, and environments elsewhere. A `Player`."""
+    """Plays demonstrations where they are trained, and environments elsewhere. A `Player`."""
 
-    def __init__(
-        self,
-        run: RunConfig,
-        environments: EnvironmentPlayer,
-        *,
-        demonstrations: Demonstrations,
-    ) -> None:
+    def __init__(self, context: RunContext, environments: EnvironmentPlayer) -> None:
         """Read nothing yet.
 
         Args:
-            run: An imitation.
-            environments: Plays the panels, and has the run's agents.
-            demonstrations: What is trained.
+            context: Of a run with demonstrations.
+            environments: Plays all other episodes, and has the run's agents.
         """
-        self._run = run
+        self._context = context
+        self._run = context.config
         self._environments = environments
-        self._demonstrations = demonstrations
-        self._engine = read_only_engine(run.store)
+        self._engine = read_only_engine(context.config.store)
 
     async def play(
         self,
@@ -86,8 +80,12 @@ class DemonstrationPlayer:
         with_final_prompt: bool,
         stop: asyncio.Event,
     ) -> EpisodeOutcome:
-        """See `Player.play`. Which demonstration of the task is played: the spec's place."""
-        if phase != "train":
+        """See `Player.play`. The spec's place says which demonstration is played.
+
+        It is one of the task's, or of those beside the group.
+        """
+        demonstration = self._demonstration(spec, phase, training_step)
+        if demonstration is None:
             return await self._environments.play(
                 spec,
                 phase=phase,
@@ -96,7 +94,6 @@ class DemonstrationPlayer:
                 with_final_prompt=with_final_prompt,
                 stop=stop,
             )
-        demonstration = self._demonstrations.of_task[spec.task.key][spec.sample_index]
         try:
             with attributed_to(EnvironmentFailure, f"reading {demonstration.episode_id}"):
                 recorded = await asyncio.to_thread(self._read, demonstration)
@@ -105,7 +102,7 @@ class DemonstrationPlayer:
         outcome = await played_again(
             spec,
             recorded,
-            agent=self._environments.agent(spec.task.environment, phase),
+            agent=self._environments.agent(spec.task.environment, "train"),
             imported=demonstration.imported,
             asks_more=asks_more(self._run, spec.task.environment),
             policy_version=self._run.policy_version(max(0, training_step - 1)),
@@ -114,6 +111,19 @@ class DemonstrationPlayer:
         if isinstance(outcome, Trajectory):
             return _weighted(outcome, demonstration.weight)
         return outcome
+
+    def _demonstration(
+        self, spec: EpisodeSpec, phase: Phase, training_step: int
+    ) -> Demonstration | None:
+        """What is played again; None where an environment is played."""
+        if phase == "demonstration":
+            return self._context.demonstration(
+                training_step, group_index=spec.group_index, place=spec.sample_index
+            )[1]
+        demonstrations = self._context.demonstrations
+        if demonstrations is None or phase != "train" or not self._run.imitation.imitates:
+            return None
+        return demonstrations.of_task[spec.task.key][spec.sample_index]
 
     async def close(self) -> None:
         """See `Player.close`."""
