@@ -63,7 +63,7 @@ def demonstrations(
 def test_the_tokens_of_an_optimizer_step_weigh_the_coefficient_together(
     unit: str, expected: list[float]
 ) -> None:
-    rows = stored(1, 2, group=GROUPS[0]) | stored(4, 1, group=GROUPS[1])
+    rows = {**stored(1, 2, group=GROUPS[0]), **stored(4, 1, group=GROUPS[1])}
     other_step = stored(7, group=GROUPS[3], weight=3.0)
 
     found = demonstrations({**rows, **other_step}, unit=unit)
@@ -100,7 +100,7 @@ def test_what_reinforcement_learns_does_not_depend_on_how_many_there_are() -> No
 
 
 def test_metrics_are_of_the_loss_before_the_update_and_without_the_coefficient() -> None:
-    rows = stored(2, 2, group=GROUPS[0]) | stored(1, group=GROUPS[2], weight=2.0)
+    rows = {**stored(2, 2, group=GROUPS[0]), **stored(1, group=GROUPS[2], weight=2.0)}
     policy = {
         key: torch.full((row.spans[-1].stop,), log(0.25 if "-0_" in key else 0.5))
         for key, row in rows.items()

@@ -124,7 +124,7 @@ class Drawn:
 
     def _step_gain(self, episode: int, step: int) -> torch.Tensor:
         difference = self.policy[episode] - self.reference[episode]
-        return difference.split(self.lengths[episode])[step].sum()
+        return torch.split(difference, self.lengths[episode])[step].sum()
 
     def by_advantages(self) -> torch.Tensor:
         """The likelihood times the advantages and weights that training gives."""
@@ -161,7 +161,8 @@ class Drawn:
     def _gains(self, episode: int) -> list[float]:
         """Of each step."""
         difference = self.policy[episode].detach() - self.reference[episode]
-        return [part.sum().item() for part in difference.split(self.lengths[episode])]
+        parts = torch.split(difference, self.lengths[episode])
+        return [part.sum().item() for part in parts]
 
     def _by_token(self, of_steps: Sequence[Sequence[float]]) -> torch.Tensor:
         return padded(
