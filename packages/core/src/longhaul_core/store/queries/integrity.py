@@ -69,7 +69,8 @@ INVARIANTS: Mapping[str, str] = {
         WHERE e.run_id = :run_id AND c.trained AND s.trained
             AND (c.num_action_tokens IS NULL
                  OR length(t.behavior_logprobs) <> CASE
-                     WHEN r.config_json LIKE '%"kind": "nll"%' THEN 0
+                     WHEN e.phase = 'demonstration'
+                         OR r.config_json LIKE '%"kind": "nll"%' THEN 0
                      ELSE 4 * c.num_action_tokens END
                  OR length(t.policy_logprobs) <> 4 * c.num_action_tokens)
     """,
@@ -125,10 +126,11 @@ INVARIANTS: Mapping[str, str] = {
         GROUP BY e.phase, e.training_step, e.group_index, e.sample_index
         HAVING count(*) > 1
     """,
-    # What was trained was in the update that took its group.
+    # What was trained was in the update that took its group; what was imitated beside a group, too.
     "training_follows_the_decision_on_the_group": """
         SELECT e.id FROM episodes e
-        JOIN groups g ON g.run_id = e.run_id AND g.attempt = e.attempt AND g.phase = e.phase
+        JOIN groups g ON g.run_id = e.run_id AND g.attempt = e.attempt
+            AND g.phase = CASE e.phase WHEN 'demonstration' THEN 'train' ELSE e.phase END
             AND g.training_step = e.training_step AND g.group_index = e.group_index
         WHERE e.run_id = :run_id
             AND (e.trained <> (e.trained_training_step IS NOT NULL)
