@@ -150,3 +150,27 @@ def test_continuations_are_of_one_policy_by_what_decides_them(
 
     assert (ContinuedBy.of("truth-a", changed) != ContinuedBy.of("truth-a", CONFIG)) == is_another
     assert ContinuedBy.of("truth-b", CONFIG) != ContinuedBy.of("truth-a", CONFIG)
+
+
+def test_episodes_that_weights_of_one_version_sampled(tmp_path: Path) -> None:
+    versions = {
+        call.sampled.policy_version
+        for step in make_trajectory().steps
+        for call in step.calls
+        if call.sampled is not None
+    }
+    (version,) = versions
+    store = tmp_path / "longhaul.db"
+    with StoreWriter(store) as writer:
+        writer.write([*STARTED, make_record(make_failure())])
+    engine = read_only_engine(store)
+    with Session(engine) as session:
+
+        def found(run_id: str, number: int, limit: int = 9) -> list[tuple[str, str]]:
+            return queries.sampled_by(session, run_id, policy_version=number, limit=limit)
+
+        assert found(EPISODE.run_id, version) == [(ID, EPISODE.phase)]
+        assert found(EPISODE.run_id, version + 1) == []
+        assert found("another", version) == []
+        assert found(EPISODE.run_id, version, limit=0) == []
+    engine.dispose()

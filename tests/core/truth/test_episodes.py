@@ -24,7 +24,7 @@ from longhaul_core.truth import (
     tabulated,
     true_advantages,
 )
-from longhaul_core.types import Split, StopReason, Task, Trajectory
+from longhaul_core.types import Observation, Split, StopReason, Task, Trajectory
 from longhaul_envs.key_door.tasks import KeyDoorOptions
 from longhaul_envs.key_door.tasks import tasks as key_door_tasks
 from longhaul_envs.players import Player, opened
@@ -170,3 +170,10 @@ def test_an_episode_of_other_rules_is_refused_at_its_step(
     early = replace(episode, steps=tuple(steps[:3]), stop_reason=StopReason.TASK_FAILED)
     with pytest.raises(ConfigError, match="step 2 of an episode"):
         true_advantages(values, replace(early, final_observation=steps[3].observation))
+    # A store has the last observation's text alone, and the text is compared.
+    cut = replace(early, stop_reason=StopReason.HORIZON_REACHED)
+    seen = steps[3].observation.text
+    stored = replace(cut, final_observation=Observation(text=seen))
+    assert true_advantages(values, stored) == pytest.approx(true_advantages(values, episode)[:3])
+    with pytest.raises(ConfigError, match="step 2 of an episode"):
+        true_advantages(values, replace(cut, final_observation=Observation(text=f"{seen}.")))

@@ -13,7 +13,7 @@ from longhaul_core.advantages.estimators import ESTIMATORS, EstimatorSettings, G
 from longhaul_core.errors import ConfigError
 from longhaul_core.truth.exact import ExactValues, Policy
 from longhaul_core.truth.state_graph import ENDED, INVALID, World
-from longhaul_core.types import Step, StopReason, Task, Trajectory
+from longhaul_core.types import Observation, Picture, Step, StopReason, Task, Trajectory
 
 __all__ = ["estimated_advantages", "group_of", "play_episode", "true_advantages"]
 
@@ -144,7 +144,8 @@ def estimated_advantages(
 def true_advantages(values: ExactValues, episode: Trajectory) -> FloatArray:
     """A = Q - V of each step of an episode of the values' policy, shape (S,).
 
-    An invalid action counts as `INVALID`, whatever its words.
+    An invalid action counts as `INVALID`, whatever its words. Of the last observation the text and
+    the pictures count: a store has no more of it.
 
     Raises:
         ConfigError: The episode is not of this task, or saw or was paid something else than the
@@ -163,7 +164,8 @@ def true_advantages(values: ExactValues, episode: Trajectory) -> FloatArray:
         target, reward = int(graph.targets_E[edge]), float(graph.rewards_E[edge])
         ends = step.index == len(episode.steps) - 1 and episode.stop_reason.terminated
         expected = after if target == ENDED else graph.states[target]
-        if reward != step.reward or expected != after or ends != (target == ENDED):
+        differs = _shown(expected) != _shown(after)
+        if reward != step.reward or differs or ends != (target == ENDED):
             raise ConfigError(
                 f"step {step.index} of an episode of task {episode.task.task_id!r} differs from "
                 f"the graph: {action!r} was paid {step.reward:g} and led to {after.text!r}, and "
@@ -175,6 +177,10 @@ def true_advantages(values: ExactValues, episode: Trajectory) -> FloatArray:
             values.advantage(step.observation, action, steps_left=episode.horizon - step.index)
         )
     return np.array(found)
+
+
+def _shown(observation: Observation) -> tuple[str, tuple[Picture, ...]]:
+    return observation.text, observation.pictures
 
 
 def _rewards(episode: Trajectory) -> FloatArray:

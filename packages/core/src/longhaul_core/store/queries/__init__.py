@@ -161,6 +161,7 @@ from longhaul_core.store.queries.truth import (
     SampledStep,
     SampledTruth,
     continued_steps,
+    sampled_by,
     sampled_truth,
 )
 
@@ -285,6 +286,7 @@ __all__ = [
     "rows_of_episodes",
     "run_settings",
     "run_sizes",
+    "sampled_by",
     "sampled_truth",
     "search_progress",
     "search_steps",

@@ -16,7 +16,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from longhaul_core.evaluation import Interval
-from longhaul_core.store.models import EpisodeRow, RunRow, StepRow
+from longhaul_core.store.models import CallRow, EpisodeRow, RunRow, StepRow
 from longhaul_core.store.queries.base import Answer
 from longhaul_core.store.queries.group_steps import in_parts
 from longhaul_core.store.queries.replay.outline import require_episode
@@ -30,6 +30,7 @@ __all__ = [
     "SampledStep",
     "SampledTruth",
     "continued_steps",
+    "sampled_by",
     "sampled_truth",
 ]
 
@@ -198,6 +199,34 @@ def continued_steps(
             of_step = found.setdefault(by, {}).setdefault(step, {})
             of_step.setdefault(row.sample_index, row.discounted_return(by.discount))
     return {by: dict(steps) for by, steps in found.items()}
+
+
+def sampled_by(
+    session: Session, run_id: str, *, policy_version: int, limit: int
+) -> list[tuple[str, str]]:
+    """Episodes of a run in which its weights of one version sampled a reply, with their phases.
+
+    Args:
+        session: Only read from.
+        run_id: Whose.
+        policy_version: Optimizer steps behind the weights.
+        limit: At most so many; the first by their ids.
+    """
+    rows = session.execute(
+        select(EpisodeRow.id, EpisodeRow.phase)
+        .join(CallRow, CallRow.episode_id == EpisodeRow.id)
+        .where(
+            EpisodeRow.run_id == run_id,
+            EpisodeRow.failed.is_(False),
+            EpisodeRow.rolled_back.is_(False),
+            EpisodeRow.retention.is_(None) | (EpisodeRow.retention != "removed"),
+            CallRow.policy_version == policy_version,
+        )
+        .distinct()
+        .order_by(EpisodeRow.id)
+        .limit(limit)
+    )
+    return [(episode_id, phase) for episode_id, phase in rows]
 
 
 class _Continuation(NamedTuple):
