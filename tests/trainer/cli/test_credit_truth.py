@@ -24,9 +24,9 @@ from longhaul_envs.players import opened
 from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.main import app
 from longhaul_trainer.config import RunConfig
-from trainer.play.truth.conftest import trained
+from trainer.play.truth.conftest import played, small_model, trained
 
-__all__ = ["trained"]  # a fixture
+__all__ = ["played", "small_model", "trained"]  # fixtures
 
 HALF_WIDTH = 0.2
 RANDOM = ("--policy", "random", "--groups", "3", "--steps", "10", "--half-width", f"{HALF_WIDTH}")
@@ -240,3 +240,68 @@ def test_steps_behind_a_changed_rule_are_undefined_and_no_zero(done: Path) -> No
     assert figures("again.json")["steps"] == found["steps"]
     failures = rows(done, "SELECT DISTINCT message FROM failures")
     assert all("the environment differs from the stored episode" in words for (words,) in failures)
+
+
+def of_small(config: RunConfig, store: Path, *further: str) -> Result:
+    weights = ("--checkpoint", config.model.path, "--skip-doctor")
+    return measured(store, "--groups", "4", "--half-width", "0.2", *weights, *further)
+
+
+@pytest.fixture
+def small_store(played: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the store in which a small model played, in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copy(played.store, tmp_path / "longhaul.db"))
+
+
+def test_small_weights_go_on_in_this_process_and_hold_the_exact_values(
+    played: RunConfig, small_store: Path
+) -> None:
+    exact = of_small(played, small_store, "--steps", "12", "--exact", "--output", "exact.json")
+
+    assert exact.exit_code == 0, exact.output
+    assert rows(small_store, "SELECT id FROM runs WHERE kind = 'branch'") == []
+    true = figures("exact.json")
+    assert "V and Q are exact, of the weights" in true["measured"][1]
+    assert "not compared with the engine" in true["measured"][2]
+    assert {"*confidence*", "*planted right*", "grpo"} <= set(true["estimators"])
+    assert "*half of the continuations*" not in true["estimators"]
+    sampled = of_small(played, small_store, "--steps", "12", "--output", "sampled.json")
+    assert sampled.exit_code == 0, sampled.output
+    found = figures("sampled.json")
+    held: list[bool] = []
+    for one, other in zip(true["steps"], found["steps"], strict=True):
+        assert (one["episode_id"], one["step_index"]) == (other["episode_id"], other["step_index"])
+        held += [
+            other[name]["low"] <= one[name]["estimate"] <= other[name]["high"]
+            for name in ("value", "action_value")
+        ]
+    assert sum(held) >= 22  # of 24, at 95 %
+    pieces = "SELECT count(*) FROM token_pieces WHERE run_id IN (SELECT id FROM runs WHERE kind = "
+    assert rows(small_store, pieces + "'branch')")[0][0] > 300
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--policy", "expert"], "--exact needs the probability of every action: .* expert has"),
+        (["--policy", "random", "memory.kind=window"], "exact values need a policy that reads"),
+    ],
+)
+def test_exact_values_are_refused_by_name(
+    small_store: Path, arguments: Sequence[str], words: str
+) -> None:
+    done = measured(small_store, "--exact", *arguments)
+    with pytest.raises(ConfigError, match=words):
+        raise done.exception or AssertionError("it was not refused")
+
+
+def test_chance_is_exact_too(done: Path) -> None:
+    arguments = RANDOM[: RANDOM.index("--half-width")]
+    ended = measured(done, *arguments, "--exact", "--output", "exact.json")
+
+    assert ended.exit_code == 0, ended.output
+    steps = figures("exact.json")["steps"]
+    found = [(one["value"]["estimate"], one["action_value"]["estimate"]) for one in steps]
+    for one, other in zip(found, exact_truth(done, steps), strict=True):
+        assert one == pytest.approx(other)

@@ -202,10 +202,19 @@ def played_continuations(
         )
 
     asks_weights = goes_on == "weights"
+    in_engine = asks_weights and not are_small(config)
     _, outcome = played_in_folder(
-        config, by_weights if asks_weights else work, hosted=not asks_weights
+        config, by_weights if in_engine else work, hosted=not asks_weights
     )
     return outcome
+
+
+def are_small(config: RunConfig) -> bool:
+    """Whether the weights that go on are sampled in this process, without an engine."""
+    from longhaul_trainer.models.prepare import prepare_model
+    from longhaul_trainer.play.small_policy import is_small  # imports torch
+
+    return is_small(prepare_model(config.model.path))
 
 
 def continuing_config(

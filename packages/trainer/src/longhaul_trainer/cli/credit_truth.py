@@ -48,6 +48,14 @@ def credit_truth(  # noqa: PLR0913  options of a command
             "--continuations", min=2, help="Of each step at most so many for V, and for Q."
         ),
     ] = 128,
+    exact: Annotated[
+        bool,
+        typer.Option(
+            "--exact",
+            help="By all states of each task, where the policy reads the state alone: nothing is "
+            "played. For weights of at most 10 million parameters, and --policy random.",
+        ),
+    ] = False,
     policy: PolicyOption = None,
     checkpoint: Checkpoint = None,
     weights: WeightsOfRun = None,
@@ -65,7 +73,8 @@ def credit_truth(  # noqa: PLR0913  options of a command
 
     V and Q of a step are means over two disjoint sets of continuations, which are runs of their own
     in the store; a second call plays none of them again. Without --policy, --checkpoint or
-    --endpoint the run's own weights go on.
+    --endpoint the run's own weights go on. Small weights are sampled in this process, and with
+    --exact nothing is sampled.
     """
     if not half_width > 0.0:
         raise ConfigError(f"--half-width must be above 0, got {half_width:g}")
@@ -77,6 +86,11 @@ def credit_truth(  # noqa: PLR0913  options of a command
     goes_on: GoesOn = "weights"  # the run's own, unless somebody else is named
     if (policy, checkpoint, hosted.endpoint) != (None, None, None):
         goes_on = who_goes_on(policy, checkpoint, weights, hosted)
+    if exact and goes_on not in ("weights", "random"):
+        raise ConfigError(
+            "--exact needs the probability of every action: of the run's weights, of --checkpoint "
+            f"or of --policy random; {policy or 'an endpoint'} has none"
+        )
     from longhaul_trainer.cli.measured_credit import Measuring, measured_credit
 
     code = measured_credit(
@@ -89,6 +103,7 @@ def credit_truth(  # noqa: PLR0913  options of a command
             seed=seed,
             half_width=half_width,
             most=most,
+            exact=exact,
             goes_on=goes_on,
             checkpoint=checkpoint,
             weights=weights,

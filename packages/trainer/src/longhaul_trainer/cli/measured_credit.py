@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from rich.markup import escape
 from sqlalchemy import Engine
@@ -24,22 +24,36 @@ from longhaul_core.store.session import read_only_engine
 from longhaul_core.text import storable_text
 from longhaul_core.truth.tables import table_of
 from longhaul_trainer.cli.arguments import console_of
-from longhaul_trainer.cli.branch import continuing_config, played_continuations, to_go_on
+from longhaul_trainer.cli.branch import (
+    are_small,
+    continuing_config,
+    played_continuations,
+    to_go_on,
+)
 from longhaul_trainer.cli.evaluate import Weights, path_of_weights, with_model
 from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.stored_runs import find_in_store, folder_of
 from longhaul_trainer.cli.train import EXIT_CODE_OF_STATUS, check_machine
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.config.load import stored_config
 from longhaul_trainer.models.prepare import hash_model, prepare_model
 from longhaul_trainer.play.branches import GoesOn, max_retries_of, require_continuable
 from longhaul_trainer.play.episode_run import Plan
 from longhaul_trainer.play.hosted_evaluation import Spent
 from longhaul_trainer.play.truth.continuations import Missing, Stored
-from longhaul_trainer.play.truth.report import Report, report_of
-from longhaul_trainer.play.truth.selection import Selection, select_steps
+from longhaul_trainer.play.truth.logprobs import (
+    EngineCheck,
+    check_against_engine,
+    logprob_credit,
+)
+from longhaul_trainer.play.truth.report import Report, Truth, report_of, sampled_steps
+from longhaul_trainer.play.truth.selection import Place, Selection, select_steps
+from longhaul_trainer.run.directory import RunDirectory
+from longhaul_trainer.training.checkpoints import CheckpointFolder
 
 if TYPE_CHECKING:
     from longhaul_core.store.records import RunKind
+    from longhaul_trainer.play.small_policy import SmallModel
 
 _LONGEST_NAME = 40 - len(TRUTH)
 
@@ -56,6 +70,7 @@ class Measuring:
     seed: int
     half_width: float
     most: int
+    exact: bool
     goes_on: GoesOn
     checkpoint: str | None
     """A run or a model, where weights of ours go on."""
@@ -89,13 +104,183 @@ def measured_credit(asked: Measuring) -> ExitCode:
             )
         config = _config(asked, run, _path_of_weights(asked, engine, run_id))
         _require_continuable(config, selection, asked.goes_on)
-        code = _play(asked, config, selection, engine)
+        small = _small_weights(config, engine) if asked.goes_on == "weights" else None
+        if asked.exact:
+            found = _exact(asked, config, selection, small)
+        else:
+            found = _sampled(asked, config, selection, engine, small)
         with store_errors(describe_store(engine.url)), Session(engine) as session:
-            report = report_of(session, selection, _stored(session, config, selection))
+            report = report_of(
+                session,
+                selection,
+                found.steps,
+                halves=found.halves,
+                further=_logprob_credit(run, selection, small),
+            )
     finally:
         engine.dispose()
-    _show(asked, config, selection, report, run_id=run_id)
+    _show(asked, selection, report, found.lines, run_id=run_id)
+    code = found.code
     return ExitCode.UNPLAYED if code is ExitCode.DONE and report.num_undefined else code
+
+
+class _Small(NamedTuple):
+    """Small weights that go on, in this process."""
+
+    model: "SmallModel"
+    check: EngineCheck | None
+    """None where the store has no reply that they sampled in the engine."""
+
+    @property
+    def in_words(self) -> str:
+        """How near they are to the engine."""
+        if self.check is None:
+            return "not compared with the engine: the store has no reply that they sampled there"
+        return (
+            f"logprobs of {self.check.num_calls:,} stored replies differ from the engine's by at "
+            f"most {self.check.largest:.1g} nats; {self.check.tolerance:g} are allowed"
+        )
+
+
+class _Found(NamedTuple):
+    """The truth, and how it was found."""
+
+    steps: Truth
+    halves: tuple[Truth, Truth] | None
+    """By each half of the continuations, where it is sampled."""
+    code: ExitCode
+    lines: tuple[str, ...]
+
+
+def _small_weights(config: RunConfig, engine: Engine) -> _Small | None:
+    """The weights that go on, compared with the engine; None where the engine has to sample them.
+
+    Raises:
+        ConfigError: They are not the engine's.
+    """
+    if not are_small(config):
+        return None
+    from longhaul_trainer.play.small_policy import SmallModel
+
+    folder = prepare_model(config.model.path)
+    model, sampled = SmallModel(folder), _version_in_store(folder)
+    if sampled is None:
+        return _Small(model, None)
+    run_id, version = sampled
+    with store_errors(describe_store(engine.url)), Session(engine) as session:
+        try:
+            run = queries.get_run(session, run_id=run_id)
+        except LookupError:
+            return _Small(model, None)
+        played = stored_config(run.config_json, run_id=run_id)
+        check = check_against_engine(session, run_id, played, model, policy_version=version)
+    return _Small(model, check)
+
+
+def _version_in_store(folder: Path) -> tuple[str, int] | None:
+    """The run whose weights these are, and the policy version that its calls have of them.
+
+    Args:
+        folder: Of a Hugging Face model.
+
+    Returns:
+        None where it is no run's, or its checkpoint is gone.
+    """
+    folder = folder.absolute()
+    of_checkpoint = folder.parts[-2:] == ("actor", "huggingface")
+    run = RunDirectory(path=folder.parents[3] if of_checkpoint else folder.parent)
+    if not run.config_file.is_file() or not run.checkpoints.is_dir():
+        return None
+    checkpoints = CheckpointFolder(run.checkpoints)
+    kept = {one.folder / "actor" / "huggingface": one for one in checkpoints.complete()}
+    named = {run.model: checkpoints.latest(), run.best_model: checkpoints.best()}
+    checkpoint = (kept | named).get(folder)
+    if checkpoint is None:
+        return None
+    return run.run_id, run.load_config().policy_version(checkpoint.training_step)
+
+
+def _logprob_credit(
+    run: RunDetail, selection: Selection, small: _Small | None
+) -> dict[str, dict[Place, float]]:
+    """Credit by the logprobs of stored replies, as far as they are known."""
+    played = stored_config(run.config_json, run_id=run.summary.run_id)
+    if small is None:
+        return logprob_credit(selection.steps, played)
+    start = _started_from(played)
+    return logprob_credit(selection.steps, played, model=small.model, start=start)
+
+
+def _started_from(played: RunConfig) -> "SmallModel | None":
+    """The weights that a run began with; None where they are gone or not small."""
+    from longhaul_trainer.play.small_policy import SmallModel, is_small
+
+    try:
+        folder = prepare_model(played.model.path)
+    except ConfigError:
+        return None
+    return SmallModel(folder) if is_small(folder) else None
+
+
+def _exact(
+    asked: Measuring, config: RunConfig, selection: Selection, small: _Small | None
+) -> _Found:
+    """V and Q by all states of the tasks.
+
+    Raises:
+        ConfigError: The policy reads more than the state, is too large, or states are too many.
+    """
+    from longhaul_trainer.play.imitation.player import unasked_player
+    from longhaul_trainer.play.truth.exact import exact_steps, require_exact
+
+    require_exact(config)
+    if asked.goes_on == "weights" and small is None:
+        raise ConfigError(
+            f"the weights {config.model.path} have more than 10 million parameters or read "
+            "pictures, and exact values need many passes through them; leave --exact out"
+        )
+    found = exact_steps(
+        config,
+        selection.steps,
+        player=unasked_player(config),
+        model=None if small is None else small.model,
+    )
+    line = (
+        f"V and Q are exact, of {_who(asked, config)}, by {found.num_states:,} states of "
+        f"{found.num_tasks:,} tasks, discount {config.algorithm.discount:g}"
+    )
+    if small is not None:
+        line += f"; of a state's replies at most {found.left_out:.1g} are not followed to an end"
+    return _Found(found.steps, None, ExitCode.DONE, (line, *([small.in_words] if small else ())))
+
+
+def _sampled(
+    asked: Measuring,
+    config: RunConfig,
+    selection: Selection,
+    engine: Engine,
+    small: _Small | None,
+) -> _Found:
+    """V and Q by continuations, those that the store has and those that it lacks."""
+    code = _play(asked, config, selection, engine)
+    with store_errors(describe_store(engine.url)), Session(engine) as session:
+        stored = _stored(session, config, selection)
+    steps = sampled_steps(selection, stored)
+    one, other = (sampled_steps(selection, stored, part=part) for part in (0, 1))
+    number = sum(step.advantage.num_units for step in steps.values())
+    line = (
+        f"V and Q are of {_who(asked, config)}, by {number:,} continuations, discount "
+        f"{config.algorithm.discount:g}, half-width {asked.half_width:g}; at most {asked.most:,} "
+        "of either kind"
+    )
+    lines = (line, *([small.in_words] if small else ()))
+    return _Found(steps, (one, other), code, lines)
+
+
+def _who(asked: Measuring, config: RunConfig) -> str:
+    if asked.goes_on == "weights":
+        return f"the weights {config.model.path}"
+    return config.name.removeprefix(TRUTH)
 
 
 def _path_of_weights(asked: Measuring, engine: Engine, run_id: str) -> str | None:
@@ -203,10 +388,10 @@ def _stored(session: Session, config: RunConfig, selection: Selection) -> Stored
 
 
 def _show(
-    asked: Measuring, config: RunConfig, selection: Selection, report: Report, *, run_id: str
+    asked: Measuring, selection: Selection, report: Report, how: Sequence[str], *, run_id: str
 ) -> None:
     console = console_of("stdout")
-    for line in (lines := _lines(asked, config, selection, report, run_id=run_id)):
+    for line in (lines := _lines(asked, selection, report, how, run_id=run_id)):
         console.print(line, markup=False)
     table = table_of(report.rows) if report.rows else "no step has continuations of both kinds"
     console.print(f"\n{table}\n", markup=False)
@@ -221,23 +406,22 @@ def _show(
 
 
 def _lines(
-    asked: Measuring, config: RunConfig, selection: Selection, report: Report, *, run_id: str
+    asked: Measuring, selection: Selection, report: Report, how: Sequence[str], *, run_id: str
 ) -> list[str]:
     """What was measured, and how well."""
-    who = config.name.removeprefix(TRUTH)
-    if asked.goes_on == "weights":
-        who = f"the weights {config.model.path}"
     measured, defined = len(selection.steps), len(report.steps)
     by_share = f"{report.num_with_effect / defined:.0%}" if defined else "none"
     return [
         f"{run_id}: {measured:,} steps, drawn evenly by seed {asked.seed} from the "
         f"{selection.num_steps:,} of the episodes of {len(selection.groups)} groups",
-        f"V and Q are of {who}, by {report.num_continuations:,} continuations, discount "
-        f"{config.algorithm.discount:g}, half-width {asked.half_width:g}; at most {asked.most:,} "
-        "of either kind",
-        f"with an effect: {report.num_with_effect:,} of {defined:,} ({by_share}; where "
-        "nothing has one, up to 5 % seem to); undefined, since no continuation ended: "
-        f"{report.num_undefined:,}",
+        *how,
+        f"with an effect: {report.num_with_effect:,} of {defined:,} ({by_share}"
+        + (
+            ")"
+            if asked.exact
+            else "; where nothing has one, up to 5 % seem to); undefined, since no continuation "
+            f"ended: {report.num_undefined:,}"
+        ),
     ]
 
 

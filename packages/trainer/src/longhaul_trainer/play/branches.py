@@ -30,7 +30,7 @@ from longhaul_core.rollout import (
 )
 from longhaul_core.store.addresses import describe_store, store_errors
 from longhaul_core.store.queries import get_episode, get_run, recorded_episode
-from longhaul_core.store.records import RunKind
+from longhaul_core.store.records import Record, RunKind
 from longhaul_core.store.session import read_only_engine
 from longhaul_core.types import Trajectory
 from longhaul_trainer.config import RunConfig
@@ -210,6 +210,8 @@ def run_branches(
 ) -> RunOutcome:
     """Play continuations side by side, and store them.
 
+    Weights play here that `small_policy.is_small` says so of; `play_by_weights` is for others.
+
     Args:
         config: With absolute paths; `require_continuable` has nothing against it.
         run: The run's folder, locked by the caller.
@@ -225,10 +227,18 @@ def run_branches(
     """
     played = EpisodeRun(config, run, plan, heard=heard)
 
+    before: list[Record] = []
+    if goes_on == "weights":
+        from longhaul_trainer.play.small_policy import token_texts  # imports torch
+
+        before.append(token_texts(config, run_id=run.run_id))
+
     async def play() -> RunOutcome:
         model = HostedModel(goes_on) if isinstance(goes_on, Endpoint) else None
         try:
-            return await played.play(lambda: _player(config, goes_on, model), console)
+            return await played.play(
+                lambda: _player(config, goes_on, model), console, before=before
+            )
         finally:
             if model is not None:
                 await model.close()
@@ -344,5 +354,9 @@ def _player(config: RunConfig, goes_on: GoesOn, model: HostedModel | None) -> Pl
     if isinstance(goes_on, Endpoint):
         assert model is not None
         return hosted_player(config, model, goes_on, max_reply_tokens=None)
+    if goes_on == "weights":
+        from longhaul_trainer.play.small_policy import small_player  # imports torch
+
+        return small_player(config)
     made = ExpertPlayer if goes_on == "expert" else ChancePlayer
     return made(config, descriptions=descriptions_of(config))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple, Protocol, cast
 
@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from longhaul_core.components import is_own
 from longhaul_core.errors import EnvironmentFailure, EpisodeError, attributed_to
+from longhaul_core.policy import HostedPolicy, Policy, Renderer
 from longhaul_core.rollout import (
     EpisodeLimits,
     EpisodeOutcome,
@@ -43,6 +44,7 @@ __all__ = [
     "asks_more",
     "compared",
     "played_again",
+    "player_with",
     "unasked_player",
 ]
 
@@ -210,23 +212,40 @@ def unasked_player(run: RunConfig) -> EnvironmentPlayer:
     Raises:
         ConfigError: Its model, or an environment as it describes it, cannot be had.
     """
+    return player_with(run, lambda _: NoReplies())
+
+
+def player_with(
+    run: RunConfig, policy_of: Callable[[Renderer], Policy | HostedPolicy]
+) -> EnvironmentPlayer:
+    """The run's agents with its model's renderers, and policies that this process has.
+
+    Args:
+        run: The run.
+        policy_of: Makes the policy whose replies a renderer reads.
+
+    Raises:
+        ConfigError: Its model, or an environment as it describes it, cannot be had.
+    """
     model = prepare_model(run.model.path)
     prefixes = {entry.prompt.reply_prefix for entry in run.played_environments}
+
+    def responder(prefix: str) -> Responder:
+        renderer = load_renderer(
+            model,
+            reply_prefix=prefix,
+            template=run.model.chat_template,
+            variables=run.model.chat_template_kwargs,
+        )
+        return Responder(
+            policy=policy_of(renderer),
+            renderer=renderer,
+            max_reply_tokens=run.rollout.max_reply_tokens,
+        )
+
     return EnvironmentPlayer(
         run,
-        responders={
-            prefix: Responder(
-                policy=NoReplies(),
-                renderer=load_renderer(
-                    model,
-                    reply_prefix=prefix,
-                    template=run.model.chat_template,
-                    variables=run.model.chat_template_kwargs,
-                ),
-                max_reply_tokens=run.rollout.max_reply_tokens,
-            )
-            for prefix in prefixes
-        },
+        responders={prefix: responder(prefix) for prefix in prefixes},
         descriptions=descriptions_of(run),
         agent_loop=AgentLoop(),
     )

@@ -22,17 +22,16 @@ from longhaul_core.truth import (
 from longhaul_core.truth.judging import BoolArray
 from longhaul_core.truth.tables import Figures, figures_by_chance, figures_of
 from longhaul_trainer.play.truth.continuations import Stored
-from longhaul_trainer.play.truth.selection import Selection
+from longhaul_trainer.play.truth.selection import Place, Selection
 
-__all__ = ["Report", "report_of"]
+__all__ = ["Report", "Truth", "report_of", "sampled_steps"]
 
 AS_TRAINED = "as trained"
 RIGHT, WRONG, SHUFFLED = "*planted right*", "*planted wrong*", "*shuffled truth*"
 HALVES = "*half of the continuations*"
 NUM_SHUFFLES = 100
 
-Place = tuple[str, int]
-"""Episode and step."""
+Truth = Mapping[Place, SampledAdvantage]
 Advantages = list[list[FloatArray]]
 """Of each episode of each group; NaN where it is not known."""
 
@@ -41,8 +40,8 @@ Advantages = list[list[FloatArray]]
 class Report:
     """Each estimator against the truth of the measured steps."""
 
-    steps: Mapping[Place, SampledAdvantage]
-    """The truth, where both sets have a continuation that ended."""
+    steps: Truth
+    """Where it is known."""
     num_undefined: int
     """Measured steps without it."""
     rows: Mapping[str, Figures]
@@ -55,25 +54,28 @@ class Report:
         """Steps whose interval of Q - V leaves out 0."""
         return sum(step.has_effect for step in self.steps.values())
 
-    @property
-    def num_continuations(self) -> int:
-        """Of all steps."""
-        return sum(step.advantage.num_units for step in self.steps.values())
 
-
-def report_of(session: Session, selection: Selection, stored: Stored) -> Report:
+def report_of(
+    session: Session,
+    selection: Selection,
+    steps: Truth,
+    *,
+    halves: tuple[Truth, Truth] | None = None,
+    further: Mapping[str, Mapping[Place, float]] | None = None,
+) -> Report:
     """Judge every built-in estimator, the run's own credit, and the controls.
 
     Args:
         session: Only read from.
         selection: Which steps are measured, of which groups.
-        stored: The returns of their continuations.
+        steps: What they were worth.
+        halves: The same by each half of their continuations, where it is sampled.
+        further: Other credit of these steps, by name.
     """
-    halves = tuple(_truth(selection, stored, part=part) for part in (0, 1))
-    steps = _truth(selection, stored)
     judged = _Judged(session, selection.groups, steps)
     for group in selection.groups:
         judged.read(group)
+    judged.add(further or {})
     return Report(
         steps=steps,
         num_undefined=len(selection.steps) - len(steps),
@@ -82,10 +84,16 @@ def report_of(session: Session, selection: Selection, stored: Stored) -> Report:
     )
 
 
-def _truth(
+def sampled_steps(
     selection: Selection, stored: Stored, *, part: int | None = None
 ) -> dict[Place, SampledAdvantage]:
-    """Of all continuations, or of those whose `sample_index` is even (0) or odd (1)."""
+    """The truth of measured steps by sampling, where both sets have a continuation that ended.
+
+    Args:
+        selection: Which steps.
+        stored: The returns of their continuations.
+        part: Of those whose `sample_index` is even (0) or odd (1); None means of all.
+    """
     found: dict[Place, SampledAdvantage] = {}
     for step in selection.steps:
         place = step.episode_id, step.step_index
@@ -109,7 +117,7 @@ class _Judged:
         self,
         session: Session,
         groups: Sequence[GroupId],
-        steps: Mapping[Place, SampledAdvantage],
+        steps: Truth,
     ) -> None:
         self._session = session
         self._steps = steps
@@ -141,10 +149,13 @@ class _Judged:
                 for step, advantage in enumerate(episode.advantages)
             }
 
-    def rows(self, halves: Sequence[Mapping[Place, SampledAdvantage]]) -> dict[str, Figures]:
+    def add(self, further: Mapping[str, Mapping[Place, float]]) -> None:
+        """Credit that no estimator gives."""
+        self._credit |= {name: dict(credit) for name, credit in further.items()}
+
+    def rows(self, halves: tuple[Truth, Truth] | None) -> dict[str, Figures]:
         """Of each estimator that was computed for a group, and of the controls."""
         truth = self._arrays(_advantages(self._steps))
-        one, other = (self._arrays(_advantages(half)) for half in halves)
         effects = self._effects(self._steps)
         rows = {name: self._arrays(credit) for name, credit in self._credit.items() if credit}
         rows |= {RIGHT: planted_right(truth), WRONG: planted_wrong(truth)}
@@ -152,10 +163,12 @@ class _Judged:
             name: figures_of(score_against_truth(credit, truth, effects=effects))
             for name, credit in rows.items()
         }
-        return judged | {
-            SHUFFLED: figures_by_chance(truth, num_shuffles=NUM_SHUFFLES, effects=effects),
-            HALVES: figures_of(score_against_truth(one, other, effects=self._effects(halves[1]))),
-        }
+        judged[SHUFFLED] = figures_by_chance(truth, num_shuffles=NUM_SHUFFLES, effects=effects)
+        if halves is not None:
+            one, other = (self._arrays(_advantages(half)) for half in halves)
+            effects = self._effects(halves[1])
+            judged[HALVES] = figures_of(score_against_truth(one, other, effects=effects))
+        return judged
 
     def _arrays(self, values: Mapping[Place, float]) -> Advantages:
         return [
@@ -166,7 +179,7 @@ class _Judged:
             for group in self._episodes
         ]
 
-    def _effects(self, steps: Mapping[Place, SampledAdvantage]) -> list[list[BoolArray]]:
+    def _effects(self, steps: Truth) -> list[list[BoolArray]]:
         return [
             [
                 np.array(
@@ -181,7 +194,7 @@ class _Judged:
         ]
 
 
-def _advantages(steps: Mapping[Place, SampledAdvantage]) -> dict[Place, float]:
+def _advantages(steps: Truth) -> dict[Place, float]:
     return {place: found.advantage.estimate for place, found in steps.items()}
 
 

@@ -15,9 +15,12 @@ from longhaul_core.rollout import Branch
 from longhaul_core.store import queries
 from longhaul_core.store.queries import GroupFilter, GroupId
 
-__all__ = ["MeasuredStep", "Selection", "select_steps"]
+__all__ = ["MeasuredStep", "Place", "Selection", "select_steps"]
 
 _PAGE = 500
+
+Place = tuple[str, int]
+"""Episode and step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
