@@ -112,8 +112,6 @@ def test_what_is_not_there_is_a_lookup_error_that_names_it(session: Session) -> 
     with pytest.raises(LookupError, match="'nobody'"):
         queries.get_run(session, run_id="nobody")
     with pytest.raises(LookupError, match="'nobody'"):
-        queries.liveness(session, run_id="nobody", now=0.0)
-    with pytest.raises(LookupError, match="'nobody'"):
         queries.get_episode(session, episode_id="nobody")
     with pytest.raises(LookupError, match="'nobody'"):
         queries.get_group(session, queries.GroupId("nobody", "train", 1, 0))
@@ -337,11 +335,6 @@ def test_token_pieces_are_bytes_and_unknown_ids_are_absent(
     assert len(pieces) == 1_100
     assert pieces[0] == b"\x00"
     assert pieces[255] == b"\xff"
-
-
-def test_liveness_counts_from_the_last_heartbeat(session: Session) -> None:
-    alive = queries.liveness(session, run_id="run", now=1_760_000_030.0)
-    assert alive == queries.Liveness("running", 30.0, "host", 4711)
 
 
 def test_the_newest_attempt_of_a_run_is_found(writer: StoreWriter, session: Session) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -110,6 +110,31 @@ def test_texts_of_some_steps_are_those_of_the_episode(
     assert texts.final_observation == (whole.final_observation if last_is_here else None)
 
 
+def later_prompt(
+    changes: Iterable[MessageChange], earlier: Sequence[PromptMessage]
+) -> tuple[PromptMessage, ...]:
+    """The later prompt, from the earlier one and what changed."""
+    later: list[PromptMessage] = []
+    for change in changes:
+        if change.kind == "kept":
+            later += earlier[change.earlier : change.earlier + change.num_messages]
+        elif change.kind == "added" and change.message is not None:
+            later.append(change.message)
+        elif change.kind == "changed":
+            before = earlier[change.earlier]
+            old = before.text.split("\n")
+            lines: list[str] = []
+            place = 0
+            for kind, num_lines, text in change.lines:
+                if kind == "kept":
+                    lines += old[place : place + num_lines]
+                elif kind == "added":
+                    lines += text.split("\n")
+                place += num_lines if kind != "added" else 0
+            later.append(replace(before, parts=("\n".join(lines), *(change.pictures or ()))))
+    return tuple(later)
+
+
 def test_the_changes_of_a_prompt_applied_to_the_one_before_give_it(
     episode_id: str, session: Session
 ) -> None:
@@ -123,7 +148,7 @@ def test_the_changes_of_a_prompt_applied_to_the_one_before_give_it(
             before = whole.steps[each.earlier_step_index].calls[each.earlier_call_index]
             assert (before.agent, before.purpose) == (call.agent, call.purpose)
             earlier = before.messages
-        assert replay.later_prompt(each.messages, earlier) == call.messages
+        assert later_prompt(each.messages, earlier) == call.messages
         if each.tokens is not None and call.tokens is not None:
             now = sum(change.num_tokens for change in each.tokens if change.kind != "dropped")
             assert now == len(call.tokens.prompt_tokens)
@@ -183,7 +208,7 @@ def test_changes_of_any_messages_give_the_later_ones(
     earlier: list[PromptMessage], later: list[PromptMessage]
 ) -> None:
     changes = replay.message_changes(earlier, later)
-    assert replay.later_prompt(changes, earlier) == tuple(later)
+    assert later_prompt(changes, earlier) == tuple(later)
     dropped = sum(c.num_messages for c in changes if c.kind in ("kept", "dropped", "changed"))
     assert dropped == len(earlier)
 

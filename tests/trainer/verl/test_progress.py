@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from longhaul_core.store.maintenance import request_cancel
-from longhaul_core.store.queries import liveness
+from longhaul_core.store.queries import get_run
 from longhaul_core.store.session import open_store
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.training.stages import StageClock
@@ -65,7 +65,7 @@ def watching(stages: StageClock, *, log_folder: Path) -> RunProgress:
 
 def silent_seconds(engine: Engine) -> float:
     with Session(engine) as session:
-        return liveness(session, run_id="run", now=time.time()).silent_seconds
+        return time.time() - get_run(session, run_id="run").summary.heartbeat_at
 
 
 @pytest.mark.usefixtures("_ray")

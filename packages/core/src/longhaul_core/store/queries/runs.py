@@ -20,14 +20,12 @@ from longhaul_core.store.queries.keyset import after_key, key_order
 
 __all__ = [
     "Attempt",
-    "Liveness",
     "RunDetail",
     "RunSummary",
     "SparkPoint",
     "get_run",
     "is_silent",
     "list_runs",
-    "liveness",
     "newest_attempt",
     "sparklines",
 ]
@@ -102,17 +100,6 @@ class RunDetail(Answer):
     config_json: str
     """The resolved configuration as JSON text, without credentials."""
     attempts: tuple[Attempt, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Liveness(Answer):
-    """Whether the process of a run still gives signs of life."""
-
-    status: str
-    silent_seconds: float
-    """Since its last heartbeat."""
-    host: str | None
-    pid: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,32 +216,6 @@ def newest_run_called(session: Session, name: str) -> str | None:
         .where((RunRow.id == name) | (RunRow.name == name))
         .order_by(by_id, RunRow.started_at.desc(), RunRow.id.desc())
         .limit(1)
-    )
-
-
-def liveness(session: Session, *, run_id: str, now: float) -> Liveness:
-    """When the run last gave a sign of life.
-
-    Args:
-        session: Only read from.
-        run_id: The run asked about.
-        now: Unix time, by the clock of the run's host as far as it can be had.
-
-    Raises:
-        LookupError: There is no such run.
-    """
-    row = session.execute(
-        select(RunRow.status, RunRow.heartbeat_at, RunRow.host, RunRow.pid).where(
-            RunRow.id == run_id
-        )
-    ).one_or_none()
-    if row is None:
-        raise LookupError(f"there is no run {run_id!r} in the store")
-    return Liveness(
-        status=row.status,
-        silent_seconds=max(0.0, now - row.heartbeat_at),
-        host=row.host,
-        pid=row.pid,
     )
 
 

@@ -14,7 +14,6 @@ from longhaul_core.store.queries.replay.changes import (
     MessageChange,
     PromptChanges,
     TokenChange,
-    later_prompt,
     message_changes,
     prompt_changes,
 )
@@ -60,7 +59,6 @@ __all__ = [
     "episode_outline",
     "episode_transcript",
     "get_step",
-    "later_prompt",
     "message_changes",
     "neighbours",
     "outline_version",

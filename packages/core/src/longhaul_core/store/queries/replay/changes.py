@@ -30,7 +30,6 @@ __all__ = [
     "MessageChange",
     "PromptChanges",
     "TokenChange",
-    "later_prompt",
     "message_changes",
     "prompt_changes",
 ]
@@ -143,31 +142,6 @@ def message_changes(
 ) -> tuple[MessageChange, ...]:
     """What the later prompt kept, dropped and added of the earlier one."""
     return tuple(_message_changes(earlier, later))
-
-
-def later_prompt(
-    changes: Iterable[MessageChange], earlier: Sequence[PromptMessage]
-) -> tuple[PromptMessage, ...]:
-    """The later prompt, from the earlier one and what changed."""
-    later: list[PromptMessage] = []
-    for change in changes:
-        if change.kind == "kept":
-            later += earlier[change.earlier : change.earlier + change.num_messages]
-        elif change.kind == "added" and change.message is not None:
-            later.append(change.message)
-        elif change.kind == "changed":
-            before = earlier[change.earlier]
-            old = before.text.split("\n")
-            lines: list[str] = []
-            place = 0
-            for kind, num_lines, text in change.lines:
-                if kind == "kept":
-                    lines += old[place : place + num_lines]
-                elif kind == "added":
-                    lines += text.split("\n")
-                place += num_lines if kind != "added" else 0
-            later.append(replace(before, parts=("\n".join(lines), *(change.pictures or ()))))
-    return tuple(later)
 
 
 def _consecutive(
