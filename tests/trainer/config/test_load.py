@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,6 @@ from longhaul_core.memory import MEMORIES
 from longhaul_trainer.cli.train import read_description
 from longhaul_trainer.config import RunConfig, load_config, load_default_config, parse_config
 from longhaul_trainer.config.fields import FREE_TABLES, UPSTREAMS, config_fields
-from longhaul_trainer.config.load import OLD_NAMES
-from longhaul_trainer.run.directory import RunDirectory
 
 ROOT = Path(__file__).parents[3]
 SMALLEST = "num_training_steps = 3\ntasks_per_training_step = 4\n"
@@ -323,73 +320,6 @@ def test_files_come_before_settings_on_the_command_line(tmp_path: Path) -> None:
         read_description("default", ["seed=6", str(above)])
     with pytest.raises(ConfigError, match=r"gone.toml: no such file"):
         read_description("default", ["gone.toml"])
-
-
-IN_NEED: Mapping[str, str] = {
-    "algorithm.gae_lambda": '[algorithm]\nname = "gae"\n',
-    "trainer.prefetch_batches": '[trainer]\nmode = "colocate_async"\nmax_staleness = 1\n',
-}
-"""What a description has beside a setting that has an old name, so that its value is allowed."""
-
-
-def value_of(run: RunConfig, key: str) -> object:
-    section, _, field = key.partition(".")
-    return getattr(getattr(run, section), field)
-
-
-@pytest.mark.parametrize(("old", "new"), OLD_NAMES.items())
-def test_a_setting_is_taken_under_its_old_name_with_a_warning(
-    old: str, new: str, tmp_path: Path
-) -> None:
-    (base := tmp_path / "base.toml").write_text(SMALLEST + IN_NEED[new], encoding="utf-8")
-    (above := tmp_path / "above.toml").write_text(f"{old} = 1\n", encoding="utf-8")
-    warns = f"{old} is now called {new}"
-
-    with pytest.warns(FutureWarning, match=warns):
-        of_file = parse_config(SMALLEST + IN_NEED[new] + f"{old.partition('.')[2]} = 1\n")
-    with pytest.warns(FutureWarning, match=warns):
-        of_layer = load_config(base, layers=[above])
-    with pytest.warns(FutureWarning, match=warns):
-        of_override = load_config(base, [f"{old}=1"])
-
-    assert of_file == of_layer == of_override
-    assert value_of(of_file, new) == 1
-    assert old.partition(".")[2] not in of_file.to_toml()
-
-
-@pytest.mark.parametrize(("old", "new"), OLD_NAMES.items())
-def test_a_setting_under_both_names_is_refused(old: str, new: str) -> None:
-    text = SMALLEST + IN_NEED[new]
-    last, renamed = old.partition(".")[2], new.partition(".")[2]
-
-    for found in (
-        problems(text + f"{last} = 1\n{renamed} = 1\n"),
-        problems(text, f"{old}=1", f"{new}=1"),
-    ):
-        assert found == [f"{old}: is the old name of {new}, which is given too; leave {old} out"]
-
-
-@pytest.mark.parametrize(("old", "new"), OLD_NAMES.items())
-def test_an_override_wins_over_the_old_name_in_a_file(old: str, new: str) -> None:
-    text = SMALLEST + IN_NEED[new] + f"{old.partition('.')[2]} = 0\n"
-
-    with pytest.warns(FutureWarning):
-        assert value_of(parse_config(text, [f"{new}=1"]), new) == 1
-
-
-@pytest.mark.parametrize(("old", "new"), OLD_NAMES.items())
-def test_a_run_that_was_begun_under_an_old_name_goes_on(old: str, new: str, tmp_path: Path) -> None:
-    text = SMALLEST + IN_NEED[new] + f"{new.partition('.')[2]} = 1\n"
-    directory = RunDirectory.create(
-        parse_config(text).model_copy(update={"runs_directory": str(tmp_path)})
-    )
-    stored = directory.config_file.read_text(encoding="utf-8")
-    directory.config_file.write_text(
-        stored.replace(new.partition(".")[2], old.partition(".")[2]), encoding="utf-8"
-    )
-
-    with pytest.warns(FutureWarning):
-        assert value_of(directory.load_config(), new) == 1
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from transformers import AutoModelForCausalLM
 from longhaul_core.store import EpisodeCredit, Record
 from longhaul_core.types import FinishReason, Observation, Split, Step, StopReason, Task, Trajectory
 from longhaul_trainer.config import RunConfig
-from longhaul_trainer.config.load import adopt_old_names
 from longhaul_trainer.models import prepare_model
 from longhaul_trainer.verl.variables import prepare_environment
 from steps import one_call_step
@@ -73,7 +72,8 @@ def run_of(inputs: Inputs) -> RunConfig:
     }
     # What was recorded before a penalty had a place lowered returns.
     table["algorithm"] = {"invalid_action_penalty_on": "return"} | table["algorithm"]
-    assert not adopt_old_names(table, "the recording")
+    if "trace_decay" in table["algorithm"]:  # the setting's name in the recording
+        table["algorithm"]["gae_lambda"] = table["algorithm"].pop("trace_decay")
     return RunConfig.model_validate(table)
 
 

@@ -13,7 +13,6 @@ import contextlib
 import copy
 import re
 import tomllib
-import warnings
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -46,12 +45,6 @@ LONGEST_SHOWN_VALUE = 80
 PACKAGED = "@"
 """Begins the name of a file that the package carries."""
 CONFIGS = Path(longhaul_trainer.__file__).with_name("configs")
-
-OLD_NAMES: Mapping[str, str] = {
-    "algorithm.trace_decay": "algorithm.gae_lambda",
-    "trainer.batches_ahead": "trainer.prefetch_batches",
-}
-"""Settings that are accepted, with a warning, under the name of the release before: old, new."""
 
 LIST_AND_TABLE = {"tuple_type": "must be a list", "dict_type": "must be a table"}
 """By kind of error: what TOML calls it where pydantic's message has Python's word."""
@@ -200,13 +193,10 @@ def read_text(
         ConfigError: If it is no TOML, or a layer cannot be read.
     """
     table = _table_of(text, source)
-    problems = adopt_old_names(table, source)
     for layer in layers:
-        above = _table_of(_text_of(layer), str(layer))
-        problems += adopt_old_names(above, str(layer))
-        _lay_over(table, above)
+        _lay_over(table, _table_of(_text_of(layer), str(layer)))
     source = " with ".join([source, *map(str, layers)])
-    problems += _apply_overrides(table, overrides) + adopt_rounds_ctrl(table)
+    problems = _apply_overrides(table, overrides) + adopt_rounds_ctrl(table)
     found = Conflicts()
     doubtful: frozenset[str] = frozenset()
     try:
@@ -222,44 +212,6 @@ def read_text(
         return Description(source, None, tuple(problems), doubtful)
     remarks = tuple(config.all_remarks())
     return Description(source, config.as_read(), tuple(problems), doubtful, remarks)
-
-
-def adopt_old_names(table: dict[str, object], source: str) -> list[str]:
-    """Move settings with an old name to the new one, with a warning for each.
-
-    Args:
-        table: A description, as its file has it; changed in place.
-        source: Where it is from, for the warnings.
-
-    Returns:
-        A line for each setting that is given under both names.
-    """
-    problems: list[str] = []
-    for old, new in OLD_NAMES.items():
-        section, _, last = old.rpartition(".")
-        inner = table.get(section)
-        if not isinstance(inner, dict) or last not in inner:
-            continue
-        renamed = new.rpartition(".")[2]
-        if renamed in inner:
-            problems.append(_given_twice(old, new))
-            del inner[last]
-            continue
-        _warn_of_old_name(old, new, source)
-        inner[renamed] = cast("dict[str, object]", inner).pop(last)
-    return problems
-
-
-def _given_twice(old: str, new: str) -> str:
-    return f"{old}: is the old name of {new}, which is given too; leave {old} out"
-
-
-def _warn_of_old_name(old: str, new: str, source: str) -> None:
-    warnings.warn(
-        f"{source}: {old} is now called {new}; the next release does not know the old name",
-        FutureWarning,
-        stacklevel=2,
-    )
 
 
 def _with_defaults(
@@ -347,16 +299,9 @@ def _lay_over(below: dict[str, object], above: Mapping[str, object], *, prefix: 
 def _apply_overrides(table: dict[str, object], overrides: Sequence[str]) -> list[str]:
     """Put overrides into `table`; what is wrong with them comes back, one line each."""
     problems: list[str] = []
-    given = {override.partition("=")[0].strip() for override in overrides}
     for override in overrides:
         key, equals, text = override.partition("=")
         key = key.strip()
-        if equals and key in OLD_NAMES:
-            if OLD_NAMES[key] in given:
-                problems.append(_given_twice(key, OLD_NAMES[key]))
-                continue
-            _warn_of_old_name(key, OLD_NAMES[key], override)
-            key = OLD_NAMES[key]
         if not equals or not key:
             problems.append(f"{override!r} is not an override; write key=value")
             continue
