@@ -100,11 +100,6 @@ class RunningServer:
         assert self.process.stdout is not None
         assert self.process.stdout.readline().strip() == "ready", self.log.read_text()
 
-    def num_held(self) -> tuple[int, int]:
-        """Its file descriptors and its threads."""
-        of_process = Path("/proc", str(self.process.pid))
-        return len(list((of_process / "fd").iterdir())), len(list((of_process / "task").iterdir()))
-
     def stop(self) -> int:
         """Stop it as an operator does; returns its exit code."""
         self.process.send_signal(signal.SIGTERM)

@@ -1,10 +1,11 @@
 """What tests ask of other processes, which may end while they are asked."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 import psutil
 
-__all__ = ["children_of", "command_of", "runs", "still_running"]
+__all__ = ["alive", "children_of", "command_of", "runs", "still_running", "wait_until"]
 
 
 def command_of(process: psutil.Process) -> str:
@@ -35,3 +36,19 @@ def still_running(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
     """Those that do not end within a minute."""
     _, alive = psutil.wait_procs(processes, timeout=60)
     return [one for one in alive if runs(one)]
+
+
+def alive(pid: int) -> bool:
+    """As `runs`, of the process of this number."""
+    try:
+        return runs(psutil.Process(pid))
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_until(claim: Callable[[], bool]) -> None:
+    """Wait for something that happens in another process; a minute is a failure."""
+    deadline = time.monotonic() + 60
+    while not claim():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

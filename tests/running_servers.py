@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
@@ -14,6 +14,9 @@ from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.types import ASGIApp
+
+from longhaul_core.environment import EnvironmentSource, StepResult
+from longhaul_core.types import Observation, Task
 
 
 @contextmanager
@@ -139,3 +142,16 @@ class Cable:
                 if back and self._awaited and self._awaited in data:
                     self._seen.set()
             writer.close()
+
+
+async def played(
+    environments: EnvironmentSource, task: Task, actions: Sequence[str]
+) -> tuple[Observation, list[StepResult]]:
+    """The first observation of an episode, and the result of each action."""
+    environment = environments.make(task)
+    try:
+        await environment.open()
+        first = await environment.reset(task)
+        return first, [await environment.step(action) for action in actions]
+    finally:
+        await environment.close()

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from fastapi.testclient import TestClient
 
 from apps.browser import wait_until_it_answers
+from apps.conftest import SampleStore
+from longhaul_api.app import create_app
+from longhaul_api.settings import ApiSettings
+from longhaul_core.store.session import read_only_engine
 from ports import free_port
 
 
@@ -52,3 +57,12 @@ def running_api(quick_python: str, tmp_path: Path) -> Iterator[StartApi]:
     yield start
     for running in started:
         running.kill()
+
+
+@pytest.fixture(scope="module")
+def client(sample: SampleStore) -> Iterator[TestClient]:
+    """Asks the API over the sample store."""
+    engine = read_only_engine(sample.url)
+    with TestClient(create_app(engine, ApiSettings()), base_url="http://127.0.0.1") as client:
+        yield client
+    engine.dispose()

@@ -1,6 +1,5 @@
 """The API over a real store: every address, its filters, and what it refuses."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,19 +12,9 @@ from sqlalchemy.exc import OperationalError
 
 from apps.api.conftest import StartApi
 from apps.conftest import SampleStore
-from longhaul_api.app import create_app
-from longhaul_api.settings import ApiSettings
 from longhaul_core.store import StoreWriter
 from longhaul_core.store.session import read_only_engine
 from store_samples import run_started
-
-
-@pytest.fixture(scope="module")
-def client(sample: SampleStore) -> Iterator[TestClient]:
-    engine = read_only_engine(sample.url)
-    with TestClient(create_app(engine, ApiSettings()), base_url="http://127.0.0.1") as client:
-        yield client
-    engine.dispose()
 
 
 def read(client: TestClient, address: str, **parameters: str | int | bool) -> Any:  # noqa: ANN401

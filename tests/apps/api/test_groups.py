@@ -1,24 +1,12 @@
 """The API's routes of groups and of comparisons over a real store."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
 from apps.conftest import SampleStore
-from longhaul_api.app import create_app
-from longhaul_api.settings import ApiSettings
-from longhaul_core.store.session import read_only_engine
 from variation import assert_both_signs
-
-
-@pytest.fixture(scope="module")
-def client(sample: SampleStore) -> Iterator[TestClient]:
-    engine = read_only_engine(sample.url)
-    with TestClient(create_app(engine, ApiSettings()), base_url="http://127.0.0.1") as client:
-        yield client
-    engine.dispose()
 
 
 def read(client: TestClient, address: str, **parameters: str | bool | list[str]) -> Any:  # noqa: ANN401

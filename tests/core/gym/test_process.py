@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -30,6 +29,7 @@ from longhaul_core.gym.output import MAX_CHARACTERS_OF_A_CALL
 from longhaul_core.policy import Completion
 from longhaul_core.rollout import EpisodeLimits, EpisodeRunner, EpisodeSpec, run_episode
 from longhaul_core.types import FailedEpisode, FailureCause, Trajectory
+from other_processes import alive, wait_until
 
 
 def counting(**options: object) -> GymEnvironmentSpec:
@@ -65,15 +65,6 @@ def descendants(pid: int) -> set[int]:
         found |= below
         waiting += below
     return found
-
-
-def alive(pid: int) -> bool:
-    """Whether the process runs; one that has died and waits to be reaped does not."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rsplit(")", 1)[1].split()[0] != "Z"
 
 
 async def until(claim: Callable[[], bool], *, seconds: float = 60.0) -> None:
@@ -628,13 +619,6 @@ def test_workers_die_with_their_owner_even_if_it_is_killed(
         family = descendants(owner.pid)
         owner.kill()
     wait_until(lambda: not any(alive(pid) for pid in family))
-
-
-def wait_until(claim: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not claim():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_what_a_hung_environment_started_is_killed_with_it() -> None:

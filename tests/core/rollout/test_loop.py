@@ -41,13 +41,12 @@ from longhaul_core.types import (
     Message,
     Observation,
     Picture,
-    SampledTokens,
-    Step,
     StopReason,
     Task,
     Trajectory,
     pictures_of,
 )
+from steps import sampled_of
 
 
 def limits(**overrides: float) -> EpisodeLimits:
@@ -75,13 +74,6 @@ def play(
 def trajectory_of(outcome: EpisodeOutcome) -> Trajectory:
     assert isinstance(outcome, Trajectory), outcome
     return outcome
-
-
-def sampled_of(step: Step) -> SampledTokens:
-    """The tokens of the step's only call."""
-    (call,) = step.calls
-    assert call.sampled is not None
-    return call.sampled
 
 
 def prompt_lengths(trajectory: Trajectory) -> list[int]:

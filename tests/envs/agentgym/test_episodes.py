@@ -1,20 +1,19 @@
 """Episodes on AgentGym's servers: each dialect, and each defect that users met."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
 from starlette.types import Receive, Scope, Send
 
 from agentgym_servers import SERVERS, Recorded, slow
-from longhaul_core.environment import EnvironmentSource, StepResult
+from longhaul_core.environment import EnvironmentSource
 from longhaul_core.errors import EnvironmentFailure, EnvironmentTimeout
-from longhaul_core.types import Observation, Split, Task
+from longhaul_core.types import Split, Task
 from longhaul_envs.agentgym.dialects import DIALECTS
 from longhaul_envs.agentgym.tasks import source
 from longhaul_envs.check import check_environment
-from running_servers import running
+from running_servers import played, running
 
 
 def on(url: str, task: str, **options: object) -> EnvironmentSource:
@@ -30,18 +29,6 @@ def item(task: str, number: int) -> Task:
         seed=number,
         split=Split.TRAIN,
     )
-
-
-async def played(
-    environments: EnvironmentSource, task: Task, actions: Sequence[str]
-) -> tuple[Observation, list[StepResult]]:
-    environment = environments.make(task)
-    try:
-        await environment.open()
-        first = await environment.reset(task)
-        return first, [await environment.step(action) for action in actions]
-    finally:
-        await environment.close()
 
 
 @dataclass(frozen=True, kw_only=True)

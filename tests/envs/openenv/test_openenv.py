@@ -1,17 +1,17 @@
 """Episodes on servers made with the package `openenv`, in processes of their own."""
 
 import asyncio
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
-from longhaul_core.environment import Determinism, EnvironmentSource, StepResult
+from longhaul_core.environment import Determinism, EnvironmentSource
 from longhaul_core.errors import ConfigError, EnvironmentFailure
-from longhaul_core.types import Observation, Split, Task
+from longhaul_core.types import Split, Task
 from longhaul_envs.check import check_environment
 from longhaul_envs.openenv.tasks import source
-from running_servers import Cable, running_program
+from running_servers import Cable, played, running_program
 
 pytestmark = pytest.mark.slow  # the package takes seconds to import
 
@@ -32,18 +32,6 @@ def words(servers: str) -> str:
 @pytest.fixture
 def line(servers: str) -> str:
     return f"{servers}/line"
-
-
-async def played(
-    environments: EnvironmentSource, task: Task, actions: Sequence[str]
-) -> tuple[Observation, list[StepResult]]:
-    environment = environments.make(task)
-    try:
-        await environment.open()
-        first = await environment.reset(task)
-        return first, [await environment.step(action) for action in actions]
-    finally:
-        await environment.close()
 
 
 def listed(environments: EnvironmentSource, split: Split) -> dict[str, Task]:

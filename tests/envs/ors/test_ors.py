@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,10 @@ from starlette.types import Receive, Scope, Send
 from longhaul_core.actions import called
 from longhaul_core.environment import EnvironmentDescription, EnvironmentSource, StepResult
 from longhaul_core.errors import ConfigError, EnvironmentFailure
-from longhaul_core.types import Observation, Split, Task
+from longhaul_core.types import Split, Task
 from longhaul_envs.check import check_environment
 from longhaul_envs.ors.tasks import source
-from running_servers import Cable, running, running_program
+from running_servers import Cable, played, running, running_program
 
 pytestmark = pytest.mark.slow  # the package takes seconds to import
 
@@ -26,18 +26,6 @@ PROGRAM = Path(__file__).parents[2] / "ors_server.py"
 def server() -> Generator[str]:
     with running_program(PROGRAM) as program:
         yield program.url
-
-
-async def played(
-    environments: EnvironmentSource, task: Task, actions: Sequence[str]
-) -> tuple[Observation, list[StepResult]]:
-    environment = environments.make(task)
-    try:
-        await environment.open()
-        first = await environment.reset(task)
-        return first, [await environment.step(action) for action in actions]
-    finally:
-        await environment.close()
 
 
 def listed(environments: EnvironmentSource, split: Split) -> dict[str, Task]:

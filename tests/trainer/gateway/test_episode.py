@@ -42,7 +42,6 @@ from longhaul_trainer.gateway.exchange import (
 from longhaul_trainer.gateway.upstream import UpstreamAnswer
 from running_servers import Cable
 
-TRAINS = CallRules(trains=True)
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n and what it shows").decode()
 
 

@@ -22,7 +22,7 @@ from longhaul_trainer.models import prepare_model
 from longhaul_trainer.rendering.pieces import token_pieces
 from longhaul_trainer.rendering.renderer import ChatTemplateRenderer
 from memories import taken_in
-from steps import one_call_step
+from steps import one_call_step, sampled_of
 
 TEXTS = [
     "craft 4 oak planks using 1 oak log",
@@ -193,12 +193,6 @@ def played(
         calls += steps[-1].calls
         taken_in(memory, observation, reply=text, action=text)
     return steps
-
-
-def sampled_of(step: Step) -> SampledTokens:
-    (call,) = step.calls
-    assert call.sampled is not None
-    return call.sampled
 
 
 def prompt_of(step: Step) -> tuple[int, ...]:

@@ -20,13 +20,14 @@ from longhaul_trainer.config.agent_loops import AgentLoop
 from longhaul_trainer.play.programs.command import CommandProgram
 from longhaul_trainer.play.programs.player import ProgramPlayer
 from longhaul_trainer.play.runners.lease_log import LeaseLog
-from longhaul_trainer.play.runners.leases import Lease, Leases, Offer
+from longhaul_trainer.play.runners.leases import Lease, Leases
 from longhaul_trainer.play.runners.runner import Runner
 from longhaul_trainer.play.runners.server import Runners
 from longhaul_trainer.play.runners.token import token_of
 from program_house import COMMAND, LIMITS
 from runner_house import TOKEN, until
 from store_samples import run_started
+from trainer.play.runners.test_leases import offer_of
 
 
 def run_of(**agent: object) -> RunConfig:
@@ -120,16 +121,6 @@ def test_the_store_says_which_runner_plays_what(tmp_path: Path) -> None:
     assert row.episode_id == "run/0/train/7/4/2/1"
     assert row.task_id == make_task(3).task_id
     assert row.ended is not None
-
-
-def offer_of(name: str) -> Offer:
-    return Offer(
-        task="{}",
-        environ=lambda address: {},
-        deadline_seconds=1,
-        name=f"run/0/train/1/0/0/{name}",
-        task_id="t",
-    )
 
 
 def test_a_lease_whose_writing_is_cut_off_by_the_end_is_written_then() -> None:

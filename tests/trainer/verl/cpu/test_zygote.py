@@ -5,14 +5,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from longhaul_trainer.verl.cpu.zygote import Zygote
 from longhaul_trainer.verl.cpu.zygote.server import parsed
+from other_processes import alive, wait_until
 
 PRELOADED = "decimal"
 """A module that a plain interpreter has not imported when it begins."""
@@ -51,22 +51,6 @@ def output(
     )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
-
-
-def until(claim: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not claim():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def running(pid: int) -> bool:
-    """Whether the process is there; one that waits to be reaped is not."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rsplit(")", 1)[1].split()[0] != "Z"
 
 
 def test_a_program_begins_with_its_imports_done(warm: Zygote) -> None:
@@ -185,7 +169,7 @@ def test_a_signal_to_the_stand_in_ends_the_program(warm: Zygote, number: signal.
     process.send_signal(number)
 
     assert process.wait(60) == -number
-    until(lambda: not running(pid))
+    wait_until(lambda: not alive(pid))
 
 
 def test_a_killed_stand_in_takes_what_the_program_started_in_its_group(warm: Zygote) -> None:
@@ -200,7 +184,7 @@ def test_a_killed_stand_in_takes_what_the_program_started_in_its_group(warm: Zyg
     process.kill()
 
     assert process.wait(60) == -signal.SIGKILL
-    until(lambda: not running(started_by_it))
+    wait_until(lambda: not alive(started_by_it))
 
 
 def test_a_killed_program_ends_its_stand_in(warm: Zygote) -> None:
@@ -215,7 +199,7 @@ def test_closing_ends_every_program(own: Zygote) -> None:
     own.close()
 
     assert process.wait(60) == -signal.SIGKILL
-    until(lambda: not running(pid))
+    wait_until(lambda: not alive(pid))
 
 
 def test_the_plain_interpreter_takes_over_when_nobody_answers(own: Zygote) -> None:
@@ -268,7 +252,7 @@ def test_everything_dies_with_the_owner(tmp_path: Path) -> None:
     process.kill()
     process.wait(60)
 
-    until(lambda: not running(pid))
+    wait_until(lambda: not alive(pid))
 
 
 @pytest.mark.parametrize(
