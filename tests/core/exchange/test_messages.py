@@ -82,10 +82,10 @@ def test_a_file_of_many_row_groups_is_read_row_by_row(imported: Import, tmp_path
 def test_a_bad_row_is_named_with_its_column(
     imported: Import, tmp_path: Path, row: dict[str, Any], words: str
 ) -> None:
-    rows = [{"messages": turns("at 3", "-")}, row]
+    first = {**dict.fromkeys(row), "messages": turns("at 3", "-")}
 
     with pytest.raises(FormatError, match=rf"bad\.parquet, {words}"):
-        imported(written(tmp_path / "bad.parquet", rows), "messages")
+        imported(written(tmp_path / "bad.parquet", [first, row]), "messages")
 
 
 def test_what_is_no_parquet_is_refused(imported: Import, tmp_path: Path) -> None:
