@@ -23,8 +23,11 @@ set_option("runner.magicEnabled", False)  # as the viewer's server does
 
 
 def open_page(view: str, **query: str | list[str]) -> AppTest:
-    """The page after its first run, at an address with these parameters."""
-    app = AppTest.from_file(str(APP), default_timeout=TIMEOUT_SECONDS).run()
+    """The page after its first run, at an address with these parameters.
+
+    A page's address is the name of its file, by which Streamlit finds it without a run before.
+    """
+    app = AppTest.from_file(str(APP), default_timeout=TIMEOUT_SECONDS)
     for name, value in query.items():
         app.query_params[name] = value
     return app.switch_page(f"views/{view}.py").run()
