@@ -175,6 +175,20 @@ def test_what_fastokens_does_not_read_transformers_tokenizes(
     assert "NFKC" in caplog.text
 
 
+def test_what_was_found_of_one_file_holds_for_that_file_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    forbidden = {"type": "NFKC"}
+    for _ in range(2):  # the second is another object of the same file
+        assert TextEncoder(written_anew(lambda written: None)).uses_fastokens
+        found = without_fastokens(
+            written_anew(lambda written: written.update(normalizer=forbidden)), "Ａ lamp"
+        )
+        assert found == smollm2().encode("A lamp", add_special_tokens=False)
+    assert caplog.text.count("NFKC") == 2  # each user is told
+
+
 def test_a_tokenizer_with_an_encode_of_its_own_keeps_it() -> None:
     def shouted(self: PreTrainedTokenizerFast, text: str, *, add_special_tokens: bool) -> list[int]:
         shout = text.upper()

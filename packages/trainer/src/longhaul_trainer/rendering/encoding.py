@@ -9,10 +9,12 @@ or reads otherwise, stays with transformers (docs/decisions/0033-prompts-as-toke
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
-from typing import cast
+from typing import NamedTuple, cast
 
 import fastokens
 from transformers import PreTrainedTokenizerBase, TokenizersBackend
@@ -46,6 +48,21 @@ _LONG_CHARACTERS = 100_000
 """From some length on `fastokens` divides a text among threads."""
 
 
+class _Tried(NamedTuple):
+    """What came of comparing the two programs on one tokenizer."""
+
+    program: fastokens.Tokenizer | None
+    """None where transformers tokenizes, for this reason, which is logged at this level."""
+    reason: str = ""
+    level: int = logging.INFO
+
+
+_TRYING = threading.Lock()
+_MOST_TRIED = 4
+_TRIED: dict[bytes, _Tried] = {}
+"""By a hash of the tokenizer's file, of those that were tried last."""
+
+
 class TextEncoder:
     """Makes text into a tokenizer's tokens, as its `encode` does without special tokens.
 
@@ -53,30 +70,42 @@ class TextEncoder:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Of one tokenizer; to compare the two programs takes some tenths of a second."""
+        """Of one tokenizer; to compare the two programs takes some tenths of a second, once."""
         self._tokenizer = tokenizer
         self._fast: fastokens.Tokenizer | None = None
         backend = backend_of(tokenizer)
         if backend is None or backend.truncation is not None or backend.padding is not None:
             return
-        name = str(tokenizer.name_or_path or "the model")
+        written = backend.to_str()
+        digest = hashlib.blake2b(written.encode()).digest()
+        with _TRYING:
+            tried = _TRIED.get(digest)
+            if tried is None:
+                tried = self._try(written, backend)
+                if len(_TRIED) == _MOST_TRIED:
+                    del _TRIED[next(iter(_TRIED))]
+                _TRIED[digest] = tried
+        self._fast = tried.program
+        if tried.program is None:
+            name = str(tokenizer.name_or_path or "the model")
+            logger.log(
+                tried.level, "prompts of %s are tokenized by transformers: %s", name, tried.reason
+            )
+
+    def _try(self, written: str, backend: Tokenizer) -> _Tried:
+        """Read the tokenizer's file with `fastokens`, and compare the two programs."""
         try:
-            self._fast = fastokens.Tokenizer.from_json_str(backend.to_str())
+            self._fast = fastokens.Tokenizer.from_json_str(written)
         except ValueError as error:
-            logger.info("prompts of %s are tokenized by transformers: %s", name, error)
-            return
+            return _Tried(None, str(error), logging.INFO)
 
         def known(text: str) -> list[int]:
             return backend.encode(text, add_special_tokens=False).ids
 
-        different = first_difference(self, known, texts=probes(tokenizer))
-        if different is not None:
-            self._fast = None
-            logger.warning(
-                "prompts of %s are tokenized by transformers: fastokens reads %r otherwise",
-                name,
-                different[:80],
-            )
+        different = first_difference(self, known, texts=probes(self._tokenizer))
+        if different is None:
+            return _Tried(self._fast)
+        return _Tried(None, f"fastokens reads {different[:80]!r} otherwise", logging.WARNING)
 
     @property
     def uses_fastokens(self) -> bool:
