@@ -22,6 +22,8 @@ from training.launching import (
     wait_for_the_dead,
     wait_until,
 )
+from training.test_smoke_run import LOGPROB_BOUND
+from training.thoughts import thoughts_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -47,6 +49,11 @@ MERGED = ('memory.kind="full"', 'optimizer.rows="merged"')
 COLOCATED = ('trainer.mode="colocate_async"',)
 SEPARATE = ('trainer.mode="separate_async"', "resources.num_engine_workers=1")
 CRITIC = ('algorithm.name="gae"', "critic.learning_rate=1e-3")
+CRITIC_OF_TOKENS = (*CRITIC, 'algorithm.gae_level="token"', 'algorithm.whiten="episode"')
+THOUGHTS = (
+    'model.chat_template="chatml-thoughts"',
+    "model.chat_template_kwargs.enable_thinking=false",
+)
 SLOW_GOES_ON = {
     # The update of training step 2 is over: the group, of training step 1, is too old by then.
     "drop": "SELECT count(*) FROM metrics WHERE training_step = 2",
@@ -134,10 +141,13 @@ def separate(tmp_path_factory: pytest.TempPathFactory) -> Launched:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
-    """Killed after the first checkpoint, while groups wait, and resumed. Two processes play."""
+    """Killed after the first checkpoint, while groups wait, and resumed. Two processes play.
+
+    Its critic is of tokens, and each reply begins after an empty thought.
+    """
     folder = tmp_path_factory.mktemp("killed")
     loops = "rollout.agent_loops=2"
-    options = (*COLOCATED, *MERGED, *CRITIC, loops, "checkpoint.every=1")
+    options = (*COLOCATED, *MERGED, *CRITIC_OF_TOKENS, *THOUGHTS, loops, "checkpoint.every=1")
     process = trainer(folder, *arguments(folder, wordy_world.ID, *options))
     state = "runs/*/checkpoints/global_step_1/longhaul.json"
     wait_until(process, lambda: any(folder.glob(state)), every=0.02)
@@ -246,6 +256,42 @@ def test_a_critic_goes_on_where_it_stood(killed: Killed) -> None:
         (1, 3, 1),
     ]
     assert all(number == values == targets for _, _, number, values, targets, _ in steps)
+
+
+def test_a_critic_of_tokens_and_its_policy_learn(killed: Killed) -> None:
+    launched = killed.launched
+    norms = launched.query(
+        "SELECT training_step, value FROM metrics WHERE name = 'actor/grad_norm' "
+        "AND NOT rolled_back ORDER BY 1"
+    )
+
+    assert_a_critic_learned(launched, num_training_steps=3, where="trained")
+    assert [number for number, _ in norms] == [1, 2, 3]
+    assert all(norm > 0 for _, norm in norms)
+
+
+def test_the_sampler_agrees_with_a_learner_of_merged_rows_beside_a_critic(killed: Killed) -> None:
+    differences = killed.launched.query(
+        "SELECT value FROM metrics WHERE name = 'agreement/logprob_difference_mean' "
+        "AND NOT rolled_back"
+    )
+    reasons = killed.launched.query(
+        "SELECT DISTINCT calls.split_reason FROM calls JOIN steps USING (episode_id, step_index) "
+        "WHERE steps.trained AND calls.trained"
+    )
+
+    assert len(differences) == 3
+    assert all(0 < value < LOGPROB_BOUND for (value,) in differences), differences
+    weights_came_between = {"policy_changed"}  # or not, as it happens
+    assert {reason for (reason,) in reasons} - weights_came_between == {"first_step", None}
+
+
+def test_replies_begin_after_an_empty_thought_where_the_run_says_so(killed: Killed) -> None:
+    thoughts = thoughts_of(killed.launched)
+
+    assert thoughts.num_prompts > 1
+    assert thoughts.num_empty == thoughts.num_prompts
+    assert thoughts.known_to_model
 
 
 def test_engines_of_their_own_play_ahead_by_the_limit_and_no_more(separate: Launched) -> None:

@@ -1,20 +1,15 @@
 """Options that the smoke run leaves alone, together, through the whole stack and the audit."""
 
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 import torch
 from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]: bare PathLike
-from sqlalchemy.orm import Session
-from transformers import AutoTokenizer
 
-from longhaul_core.store import read_only_engine
-from longhaul_core.store.queries import get_episode
 from longhaul_trainer.models import prepare_model
-from training.critic import assert_a_critic_learned
 from training.launching import Launched, audit, in_world, path_with_tests, run
 from training.test_smoke_run import LOGPROB_BOUND
+from training.thoughts import thoughts_of
 from training.wordy_world import ID
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -27,7 +22,6 @@ COMMON = (
 )
 ADAPTER = "an adapter, merged rows, the whole batch for a baseline, KL in the reward"
 ALL_WEIGHTS = "all weights, states with their past, KL in the loss"
-CRITIC = "a critic of tokens that learns alone first, merged rows"
 UNREAD = (
     "algorithm.pass_k=4",
     "critic.warmup_training_steps=1",
@@ -75,23 +69,10 @@ OPTIONS = {
         "checkpoint.optimizer=false",
         *UNREAD,
     ),
-    CRITIC: (
-        'algorithm.name="gae"',
-        'algorithm.gae_level="token"',
-        'algorithm.whiten="episode"',
-        "critic.learning_rate=1e-3",
-        "critic.warmup_training_steps=1",
-        "rollout.group_size=2",
-        'model.chat_template="chatml-thoughts"',
-        "model.chat_template_kwargs.enable_thinking=false",
-        'memory.kind="full"',
-        'optimizer.rows="merged"',
-    ),
 }
 SPLIT_REASONS = {
     ADAPTER: {"first_step", "row_full", None},
     ALL_WEIGHTS: {"first_step", "one_row_per_step"},
-    CRITIC: {"first_step", None},
 }
 """Why rows began; None where a step continued one."""
 
@@ -212,35 +193,18 @@ def test_the_store_keeps_of_older_training_steps_what_retention_says(
     assert {step for (step,) in whole} == ({2} if options == ALL_WEIGHTS else {0, 1, 2})
 
 
-def test_prompts_and_trained_models_have_the_runs_chat_template(
-    trained: Launched, options: str
-) -> None:
-    model = trained.run_folder / "model"
-    template = (model / "chat_template.jinja").read_text(encoding="utf-8")
-    longest = "SELECT id FROM episodes WHERE trained ORDER BY training_step DESC, num_steps DESC"
-    engine = read_only_engine(trained.folder / "longhaul.db")
-    with Session(engine) as session:
-        episode = get_episode(session, episode_id=trained.query(longest)[0][0])
-    engine.dispose()
-    calls = [call for step in episode.steps for call in step.calls]
-    prompts = [call.tokens.prompt_tokens for call in calls if call.tokens is not None]
-    tokenizer: Any = cast("Any", AutoTokenizer).from_pretrained(model)
-    begin = str(tokenizer.decode(prompts[-1])).count(
-        "<|im_start|>assistant\n<think>\n\n</think>\n\n"
-    )
+def test_no_thought_is_put_into_prompts_where_the_run_asks_for_none(trained: Launched) -> None:
+    thoughts = thoughts_of(trained)
 
-    assert len(prompts) > 1
-    assert begin == (len(prompts) if options == CRITIC else 0)
-    assert ("enable_thinking" in template) == (options == CRITIC)
+    assert thoughts.num_prompts > 1
+    assert thoughts.num_empty == 0
+    assert not thoughts.known_to_model
 
 
-def test_a_critic_is_asked_and_taught_where_there_is_one(trained: Launched, options: str) -> None:
-    if options == CRITIC:
-        assert_a_critic_learned(trained, num_training_steps=2, where="phase = 'train'")
-    else:
-        assert trained.value("SELECT count(*) FROM step_detail WHERE value IS NOT NULL") == 0
-        assert trained.value("SELECT count(*) FROM episodes WHERE final_value IS NOT NULL") == 0
-        assert trained.value("SELECT count(*) FROM metrics WHERE name = 'critic/grad_norm'") == 0
+def test_nothing_is_valued_without_a_critic(trained: Launched) -> None:
+    assert trained.value("SELECT count(*) FROM step_detail WHERE value IS NOT NULL") == 0
+    assert trained.value("SELECT count(*) FROM episodes WHERE final_value IS NOT NULL") == 0
+    assert trained.value("SELECT count(*) FROM metrics WHERE name = 'critic/grad_norm'") == 0
 
 
 def test_the_audit_finds_nothing(trained: Launched) -> None:
