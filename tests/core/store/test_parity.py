@@ -190,6 +190,8 @@ def answers(engine: Engine) -> dict[str, str]:
             "b": [queries.Checkpoint("second", 0), queries.Checkpoint("first", 3)],
             "content_hash": ["nothing"],
             "now": [1_760_000_500.0],
+            "policy_version": [0, 7],
+            "limit": [1000],
             "pieces": [[b"go"]],
             "letters": [[b"g", b"<"]],
             "names": [["kitchen"], ["a_%", "light"]],
