@@ -3,6 +3,7 @@
 `test_program_pictures.py` trains all weights of a Qwen2.5-VL.
 """
 
+import shutil
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -69,6 +70,45 @@ def test_prompts_hold_the_tokens_of_all_pictures_so_far(trained: Launched) -> No
     # 160 by 160 pixels are 5 by 5 tokens.
     assert all(later - before > 25 for before, later in pairwise(tokens))
     assert len(tokens) > 1
+
+
+def test_the_policy_stands_still_while_its_critic_learns_alone(trained: Launched) -> None:
+    norms = trained.query(
+        "SELECT training_step, value FROM metrics WHERE name = 'actor/grad_norm' ORDER BY 1"
+    )
+
+    ((training_step, norm),) = norms
+    assert training_step == 2
+    assert norm > 0
+
+
+def test_weights_that_read_pictures_go_on_from_a_stored_step_in_an_engine(
+    trained: Launched, tmp_path: Path
+) -> None:
+    shutil.copy(trained.folder / "longhaul.db", tmp_path)
+    ((episode, replayed),) = trained.query(
+        "SELECT e.id, s.action FROM episodes e JOIN steps s ON s.episode_id = e.id "
+        "WHERE e.phase = 'validation' AND s.step_index = 0 AND e.num_steps > 1 ORDER BY 1 LIMIT 1"
+    )
+
+    played = run(
+        tmp_path,
+        *("branch", episode, "--step", "1", "--continuations", "2"),
+        *("--checkpoint", str(trained.run_folder), "runs_directory=runs"),
+    )
+
+    assert played.returncode == 0, played.output
+    assert "2 of 2 continuations" in played.output
+    actions = played.query(
+        "SELECT DISTINCT s.action FROM steps s JOIN episodes e ON e.id = s.episode_id "
+        "WHERE e.phase = 'branch' AND s.step_index = 0"
+    )
+    assert actions == [(replayed,)]
+    sampled = played.query(
+        "SELECT count(*) FROM calls c JOIN episodes e ON e.id = c.episode_id "
+        "WHERE e.phase = 'branch' AND c.step_index > 0 AND c.num_action_tokens > 0"
+    )
+    assert sampled[0][0] >= 2
 
 
 def test_the_audit_finds_nothing(trained: Launched) -> None:

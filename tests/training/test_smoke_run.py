@@ -15,7 +15,8 @@ from sqlalchemy.orm import Session
 
 from longhaul_core.audit import audit_run, one_line
 from longhaul_core.store import read_only_engine
-from longhaul_core.store.queries import get_episode
+from longhaul_core.store.queries import get_episode, get_run
+from longhaul_trainer.config.load import stored_config
 from longhaul_trainer.models import prepare_model
 from training.launching import Launched, processes_in
 from training.listening import Seen
@@ -200,6 +201,23 @@ def test_entropies_of_the_first_training_step_are_those_of_the_first_weights(
         shares_TV = logits_TV.double().softmax(-1)
         expected = [-sum(p * math.log(p) for p in row if p > 0) for row in shares_TV.tolist()]
         assert call.tokens.policy_entropies == pytest.approx(expected, rel=1e-3, abs=1e-4)
+
+
+def test_a_small_policy_in_this_process_has_the_logprobs_of_the_engine(smoke: Launched) -> None:
+    from longhaul_trainer.play.small_policy import SmallModel
+    from longhaul_trainer.play.truth.logprobs import check_against_engine
+
+    engine = read_only_engine(smoke.folder / "longhaul.db")
+    with Session(engine) as session:
+        run = get_run(session, run_id=smoke.run_id)
+        played = stored_config(run.config_json, run_id=smoke.run_id)
+        model = SmallModel(prepare_model(played.model.path))
+        found = check_against_engine(session, smoke.run_id, played, model, policy_version=0)
+    engine.dispose()
+
+    assert found is not None
+    assert found.num_tokens > found.num_calls > 50
+    assert 0 < found.largest < LOGPROB_BOUND
 
 
 def test_each_call_has_what_the_engine_had_kept_of_its_prompt_and_how_long_it_waited(

@@ -285,13 +285,14 @@ def test_small_weights_go_on_in_this_process_and_hold_the_exact_values(
     ("arguments", "words"),
     [
         (["--policy", "expert"], "--exact needs the probability of every action: .* expert has"),
-        (["--policy", "random", "memory.kind=window"], "exact values need a policy that reads"),
+        (["memory.kind=window"], "exact values need a policy that reads the state alone"),
     ],
 )
 def test_exact_values_are_refused_by_name(
-    small_store: Path, arguments: Sequence[str], words: str
+    played: RunConfig, small_store: Path, arguments: Sequence[str], words: str
 ) -> None:
-    done = measured(small_store, "--exact", *arguments)
+    weights = [] if "--policy" in arguments else ["--checkpoint", played.model.path]
+    done = measured(small_store, "--exact", *weights, *arguments)
     with pytest.raises(ConfigError, match=words):
         raise done.exception or AssertionError("it was not refused")
 

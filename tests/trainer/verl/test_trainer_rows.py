@@ -210,6 +210,65 @@ def test_ranks_read_nearly_equally_many_tokens_in_every_pass(num_optimizer_steps
     assert 1 <= metrics["perf/rank_imbalance/log_probs"] <= 1.05
 
 
+def test_where_all_episodes_of_an_optimizer_step_failed_its_demonstrations_are_read_alone() -> None:
+    from transfer_queue import KVBatchMeta
+
+    from longhaul_trainer.verl.buffer import GroupBuffer
+    from longhaul_trainer.verl.trainer import LonghaulTrainer
+
+    learner = Learner()
+    groups = [GroupName(1, place) for place in range(2)]
+    imitated = {
+        group: {
+            key: row
+            for place in range(NUM_RANKS)
+            for key, row in rows_of(
+                group, place, [{"reward": 1.0}], session=10 + place, demonstration=True
+            ).items()
+        }
+        for group in groups
+    }
+    sampled = skewed_rows(num_groups=1)
+    rows = {**sampled, **imitated[groups[0]], **imitated[groups[1]]}
+
+    class Given(LonghaulTrainer):
+        def __init__(self) -> None:
+            self._run = run(
+                optimizer={"optimizer_steps_per_training_step": 2},
+                algorithm={"name": "grpo"},
+                tasks_per_training_step=2,
+                imitation={"coefficient": 0.5, "sources": [{"run": "experts"}]},
+            )
+            self._dynamic_sampling = None
+            self.replay_buffer = GroupBuffer.__new__(GroupBuffer)
+            self.replay_buffer.taken = tuple(groups)
+            self.global_steps = 1
+            workers: Any = learner
+            self.actor_rollout_wg = workers
+            self.tokenizer = SimpleNamespace(eos_token_id=2)
+
+        def _record_decisions(self, metrics: dict[str, object]) -> None: ...
+
+        def _rows_of(self, keys: Sequence[str], partition: str = "train") -> dict[str, RowMetadata]:
+            return {key: rows[key] for key in keys}
+
+        def _fields_for_workers(self, key: str) -> list[str]:
+            return ["responses"]
+
+    tags = [{"seq_len": 10 + place} for place in range(len(rows))]
+    played = KVBatchMeta(keys=list(rows), tags=tags, partition_id="train")
+    metrics: dict[str, float] = {}
+    trainer = Given()
+    batch = trainer._balance_batch(played, metrics)
+    trainer._step = trainer._current.credited()
+    trainer._update_actor(batch, metrics)
+
+    beside, alone = (set(update.keys) for update in learner.updates)
+    assert beside == sampled.keys() | imitated[groups[0]].keys()
+    assert alone == imitated[groups[1]].keys()
+    assert metrics["actor/optimizer_steps"] == 2
+
+
 def test_ranks_read_nearly_equally_many_tokens_of_the_rows_that_have_a_gradient() -> None:
     from transfer_queue import KVBatchMeta
 

@@ -44,7 +44,8 @@ def export_episodes(
 
     Raises:
         LookupError: There is no such run; before the first piece.
-        ConfigError: `where` asks for failed episodes.
+        ConfigError: `where` asks for failed episodes, or Parquet is not installed; before the first
+            piece. An episode that the format cannot hold; names it.
     """
     asked = where or EpisodeFilter()
     if asked.failed:
@@ -52,7 +53,10 @@ def export_episodes(
     asked = replace(asked, run_id=run_id, failed=False)
     with reading() as session:
         prefixes = ReplyPrefixes.of_run(queries.get_run(session, run_id=run_id).config_json)
-    return _pieces(reading, format=format, where=asked, prefixes=prefixes, report=report)
+    file = ParquetPieces() if format.is_parquet else _JsonPieces(format.is_array)
+    return _pieces(
+        reading, format=format, where=asked, prefixes=prefixes, report=report, written=file
+    )
 
 
 def _pieces(
@@ -62,9 +66,9 @@ def _pieces(
     where: EpisodeFilter,
     prefixes: ReplyPrefixes,
     report: Callable[[int], object],
+    written: "ParquetPieces | _JsonPieces",
 ) -> Iterator[bytes]:
     key: EpisodeKey | None = None
-    written = ParquetPieces() if format.is_parquet else _JsonPieces(format.is_array)
     while True:
         with reading() as session:
             page = queries.list_episodes(

@@ -33,7 +33,7 @@ def _with_objects(value: Value) -> Value:
         if isinstance(text := row.get(name), str):
             try:
                 read[name] = json.loads(text)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise value.place.error(f"column {name}: no JSON: {error}") from error
     return Value(value.place, {**row, **read})
 

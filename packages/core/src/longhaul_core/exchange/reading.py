@@ -37,6 +37,8 @@ _SUFFIXES = (".jsonl", ".json", ".ndjson")
 PARQUET = ".parquet"
 _ROWS = 64
 """Of a Parquet file, read together."""
+_BUFFER_BYTES = 2**20
+"""Of a column of a Parquet file; without it all of a row group is held."""
 _SPACE = re.compile(r"[ \t\r\n]*")
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -164,7 +166,7 @@ def _rows(file: Path, report: _Reports) -> Iterator[Value]:
     parquet = parquet_module()
     number = read = 0
     try:
-        with parquet.ParquetFile(file) as rows:
+        with parquet.ParquetFile(file, buffer_size=_BUFFER_BYTES) as rows:
             total = max(1, rows.metadata.num_rows)
             for batch in rows.iter_batches(batch_size=_ROWS):
                 for row in batch.to_pylist():

@@ -144,8 +144,8 @@ def estimated_advantages(
 def true_advantages(values: ExactValues, episode: Trajectory) -> FloatArray:
     """A = Q - V of each step of an episode of the values' policy, shape (S,).
 
-    An invalid action counts as `INVALID`, whatever its words. Of the last observation the text and
-    the pictures count: a store has no more of it.
+    Words that are no admissible action count as `INVALID`. Of the last observation the text and the
+    pictures count: a store has no more of it.
 
     Raises:
         ConfigError: The episode is not of this task, or saw or was paid something else than the
@@ -159,12 +159,14 @@ def true_advantages(values: ExactValues, episode: Trajectory) -> FloatArray:
     following = [*(step.observation for step in episode.steps[1:]), episode.final_observation]
     found: list[float] = []
     for step, after in zip(episode.steps, following, strict=True):
-        action = step.action if step.action_valid else INVALID
+        known = step.action in (step.observation.admissible_actions or ())
+        action = step.action if known else INVALID
         edge = graph.edge(step.observation, action)
         target, reward = int(graph.targets_E[edge]), float(graph.rewards_E[edge])
-        ends = step.index == len(episode.steps) - 1 and episode.stop_reason.terminated
+        last = step.index == len(episode.steps) - 1
+        ends = last and episode.stop_reason.terminated
         expected = after if target == ENDED else graph.states[target]
-        differs = _shown(expected) != _shown(after)
+        differs = _shown(expected) != _shown(after) if last else expected != after
         if reward != step.reward or differs or ends != (target == ENDED):
             raise ConfigError(
                 f"step {step.index} of an episode of task {episode.task.task_id!r} differs from "

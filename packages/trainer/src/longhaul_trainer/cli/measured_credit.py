@@ -233,7 +233,7 @@ def _exact(
     from longhaul_trainer.play.imitation.player import unasked_player
     from longhaul_trainer.play.truth.exact import exact_steps, require_exact
 
-    require_exact(config)
+    require_exact(config, by_chance=asked.goes_on == "random")
     if asked.goes_on == "weights" and small is None:
         raise ConfigError(
             f"the weights {config.model.path} have more than 10 million parameters or read "

@@ -47,8 +47,9 @@ class ImitationConfig(PreferenceSettings, Section):
     """A `[[imitation.sources]]` table each; empty for reinforcement learning alone."""
     coefficient: float = Field(default=0.0, ge=0)
     """Of `trainer train`: above 0, each update adds the mean negative log-likelihood of
-    demonstrations, times this, to its own loss (CHORD's μ/(1 − μ), arXiv:2508.11408). 0: the
-    sources are for `trainer imitate`, which leaves this and the next three out."""
+    demonstrations, at the temperature of the rollout, times this, to its own loss (CHORD's
+    μ/(1 − μ), arXiv:2508.11408). 0: the sources are for `trainer imitate`, which leaves this and
+    the next three out."""
     final_coefficient: float = Field(default=0.0, ge=0)
     """What the coefficient becomes linearly, where `decay_training_steps` is not 0."""
     decay_training_steps: int = Field(default=0, ge=0)
@@ -111,6 +112,11 @@ class ImitationConfig(PreferenceSettings, Section):
             yield (
                 f"imitation.coefficient = {self.coefficient:g} adds the loss on demonstrations, "
                 "and there is no source of any; describe [[imitation.sources]], or set it to 0"
+            )
+        if self.coefficient and self.final_coefficient and not self.decay_training_steps:
+            yield (
+                f"imitation.final_coefficient = {self.final_coefficient:g} is reached after "
+                "imitation.decay_training_steps = 0: say after how many, or leave it out"
             )
         if self.coefficient and self.loss != "nll":
             yield (

@@ -260,6 +260,13 @@ class RunConfig(Section):
                 f"imitation.new_model_layers = {layers} makes a model, and "
                 f'model.path = "{self.model.path}" is one that is there; name a folder for it'
             )
+        if self.warm_start.demonstrations and self.imitation.coefficient:
+            yield (
+                f"warm_start.demonstrations = {self.warm_start.demonstrations} with "
+                f"imitation.coefficient = {self.imitation.coefficient:g}: what is imitated beside "
+                "reinforcement learning is looked up before a warm start has it played; run "
+                "`trainer demonstrate`, `imitate` and `train` after one another instead"
+            )
         if self.algorithm.imitates != self.imitation.imitates:
             yield (
                 f'algorithm.name = "{self.algorithm.name}" and [[imitation.sources]] go together: '

@@ -12,7 +12,8 @@ Shapes: N texts, T tokens of the longest, V tokens of the vocabulary, K tokens o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,36 +83,45 @@ class SmallModel:
         """
         torch.set_num_threads(1)
         self.model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-        ends = self.model.generation_config.eos_token_id
-        self.end_tokens = frozenset([ends] if isinstance(ends, int) else ends or ())
-        """By which it ends a reply."""
+        of_model: int | list[int] | None = self.model.generation_config.eos_token_id
+        of_tokenizer: int | None = AutoTokenizer.from_pretrained(folder).eos_token_id
+        ends = [of_model] if isinstance(of_model, int) else of_model or []
+        self.end_tokens: frozenset[int] = frozenset(
+            [*ends, *([] if of_tokenizer is None else [of_tokenizer])]
+        )
+        """By which it ends a reply, as for vLLM those of both files."""
         self._known: dict[Tokens, FloatArray] = {}
+        self._looking = threading.Lock()
 
     def next_logits(self, texts: Sequence[Tokens]) -> list[FloatArray]:
-        """Of the token after each of N texts, each of shape (V,)."""
-        if len(self._known) + len(texts) > _MOST_LOGITS // self.model.config.vocab_size:
-            self._known.clear()
-        new = [text for text in dict.fromkeys(texts) if text not in self._known]
-        if new:
-            found = self.last_logits(new, [1] * len(new))
-            self._known |= {text: one[0] for text, one in zip(new, found, strict=True)}
-        return [self._known[text] for text in texts]
+        """Of the token after each of N texts, each of shape (V,). Threads take turns."""
+        with self._looking:
+            if len(self._known) + len(texts) > self.most_kept:
+                self._known.clear()
+            new = [text for text in dict.fromkeys(texts) if text not in self._known]
+            if new:
+                found = self.last_logits(new, [1] * len(new))
+                self._known |= {text: one[0] for text, one in zip(new, found, strict=True)}
+            return [self._known[text] for text in texts]
 
-    def last_logits(self, texts: Sequence[Tokens], numbers: Sequence[int]) -> list[FloatArray]:
-        """Of the tokens that follow the last places of each text, each of shape (its number, V)."""
-        found: list[FloatArray] = []
+    @property
+    def most_kept(self) -> int:
+        """Texts whose next logits there is room for; more should not be asked for at once."""
+        return max(1, _MOST_LOGITS // self.model.config.vocab_size)
+
+    def last_logits(self, texts: Sequence[Tokens], numbers: Sequence[int]) -> Iterator[FloatArray]:
+        """Of the tokens that follow the last places of each text, each of shape (its number, V).
+
+        Memory holds those of one forward pass.
+        """
         rows = max(1, _MOST_LOGITS // (max(map(len, texts)) * self.model.config.vocab_size))
         for start in range(0, len(texts), rows):
             part = [list(text) for text in texts[start : start + rows]]
             with torch.inference_mode():
                 logits_NTV = self.logits(part).numpy()
-            found += [
-                logits_TV[len(text) - number : len(text)].copy()
-                for logits_TV, text, number in zip(
-                    logits_NTV, part, numbers[start : start + rows], strict=True
-                )
-            ]
-        return found
+            of_part = zip(logits_NTV, part, numbers[start : start + rows], strict=True)
+            for logits_TV, text, number in of_part:
+                yield logits_TV[len(text) - number : len(text)].copy()
 
     def logits(self, texts: Sequence[list[int]]) -> torch.Tensor:
         """Of each place's next token, shape (N, T, V); places after a text's end mean nothing."""

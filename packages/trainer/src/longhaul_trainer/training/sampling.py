@@ -186,7 +186,8 @@ def decide(
 
 def num_tokens(rows: Rows) -> int:
     """Tokens that the engine read and wrote in the episodes whose rows these are."""
-    steps = [step for episode in episodes_in(rows) for step in episode.steps]
+    played = [episode for episode in episodes_in(rows) if not episode.demonstration]
+    steps = [step for episode in played for step in episode.steps]
     return sum(step.prompt_tokens + step.action_tokens for step in steps)
 
 

@@ -661,14 +661,14 @@ class LonghaulTrainer(PPOTrainer):
         }
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """One call of the worker per optimizer step, each with its own episodes' rows."""
+        """One call of the worker per optimizer step, each with its own episodes' rows.
+
+        Where all episodes of one failed, its demonstrations are imitated alone, and no other
+        metric is of it.
+        """
         outputs: list[dict[str, Any]] = []
-        updates = {
-            optimizer_step: self._with_demonstrations(
-                self._rows_with_gradient(batch.select_keys(list(keys))), optimizer_step
-            )
-            for optimizer_step, keys in self._current.updates.items()
-        }
+        steps = {*self._current.updates, *self._current.demonstrations.parts}
+        updates = {step: self._rows_of_update(step, batch) for step in sorted(steps)}
         for optimizer_step, rows in updates.items():
             rows.extra_info = (rows.extra_info or {}) | {
                 "calculate_entropy": self._run.loss.entropy_coefficient > 0,
@@ -677,13 +677,14 @@ class LonghaulTrainer(PPOTrainer):
                 **self._update_info(rows, optimizer_step),
             }
             output = self.actor_rollout_wg.update_actor(_read_by_workers(rows))
-            outputs.append(
-                weighted_means(
-                    reduce_metrics(rename_dict(output["metrics"], "actor/")),
-                    whole_weight=self._current.selection.weight_of(optimizer_step),
+            if optimizer_step in self._current.updates:
+                outputs.append(
+                    weighted_means(
+                        reduce_metrics(rename_dict(output["metrics"], "actor/")),
+                        whole_weight=self._current.selection.weight_of(optimizer_step),
+                    )
                 )
-            )
-        metrics["actor/optimizer_steps"] = len(outputs)
+        metrics["actor/optimizer_steps"] = len(updates)
         metrics["perf/rank_imbalance/actor"] = self._imbalance([*updates.values()])
         metrics["perf/mfu/actor"] = float(np.mean([o.pop("actor/mfu") for o in outputs]))
         for name in outputs[-1]:
@@ -708,19 +709,24 @@ class LonghaulTrainer(PPOTrainer):
         num_filling = -len(kept) % ranks if kept else ranks
         return self._balanced(part.select_keys([*kept, *others[:num_filling]]))
 
-    def _with_demonstrations(self, part: KVBatchMeta, optimizer_step: int) -> KVBatchMeta:
+    def _rows_of_update(self, optimizer_step: int, batch: KVBatchMeta) -> KVBatchMeta:
         """The rows of an optimizer step, and those that it imitates."""
-        keys = self._current.demonstrations.parts.get(optimizer_step)
-        if self._beside is None or not keys:
-            return part
-        beside = self._beside.select_keys(list(keys))
+        own = self._current.updates.get(optimizer_step)
+        imitated = self._current.demonstrations.parts.get(optimizer_step)
+        parts: list[KVBatchMeta] = []
+        if own:
+            parts.append(self._rows_with_gradient(batch.select_keys(list(own))))
+        if imitated and self._beside is not None:
+            parts.append(self._beside.select_keys(list(imitated)))
+        if len(parts) == 1 and own:
+            return parts[0]
         return self._balanced(
             KVBatchMeta(
-                keys=[*part.keys, *beside.keys],
-                tags=[*part.tags, *beside.tags],
+                keys=[key for rows in parts for key in rows.keys],
+                tags=[tag for rows in parts for tag in rows.tags],
                 partition_id=PARTITION,
-                fields=sorted({*(part.fields or ())} & {*(beside.fields or ())}),
-                extra_info=part.extra_info,
+                fields=sorted(set[str].intersection(*({*(rows.fields or ())} for rows in parts))),
+                extra_info=parts[0].extra_info,
             )
         )
 

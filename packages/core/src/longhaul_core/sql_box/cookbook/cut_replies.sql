@@ -6,6 +6,6 @@ SELECT training_step, purpose, count(*) AS num_calls,
        CAST(avg(CASE WHEN finish_reason = 'length' THEN 1.0 ELSE 0.0 END) AS double precision) AS cut_share,
        min(CASE WHEN finish_reason = 'length' THEN episode_id END) AS episode_id
 FROM call_detail
-WHERE run_id = :run
+WHERE run_id = :run AND phase <> 'demonstration'
 GROUP BY training_step, purpose
 ORDER BY training_step, purpose

@@ -5,7 +5,7 @@ WITH per_episode AS (
     SELECT e.id, e.success, e.episode_return, e.num_steps, max(c.dropped_exchanges) AS most_dropped
     FROM episodes e
     JOIN calls c ON c.episode_id = e.id
-    WHERE e.run_id = :run AND NOT e.rolled_back AND NOT e.failed
+    WHERE e.run_id = :run AND NOT e.rolled_back AND NOT e.failed AND e.phase <> 'demonstration'
     GROUP BY e.id, e.success, e.episode_return, e.num_steps
 )
 SELECT CASE WHEN most_dropped > 0 THEN 'something' ELSE 'nothing' END AS dropped,

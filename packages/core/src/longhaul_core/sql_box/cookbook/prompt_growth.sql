@@ -8,6 +8,6 @@ SELECT s.step_index, count(*) AS num_calls,
 FROM episodes e
 JOIN steps s ON s.episode_id = e.id
 JOIN calls c ON c.episode_id = s.episode_id AND c.step_index = s.step_index AND c.call_index = s.act_call_index
-WHERE e.run_id = :run AND NOT e.rolled_back AND c.num_prompt_tokens IS NOT NULL
+WHERE e.run_id = :run AND NOT e.rolled_back AND e.phase <> 'demonstration' AND c.num_prompt_tokens IS NOT NULL
 GROUP BY s.step_index
 ORDER BY s.step_index

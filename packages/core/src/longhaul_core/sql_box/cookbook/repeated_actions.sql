@@ -6,7 +6,7 @@ WITH numbered AS (
     SELECT episode_id, step_index, action,
            step_index - row_number() OVER (PARTITION BY episode_id, action ORDER BY step_index) AS streak
     FROM step_detail
-    WHERE run_id = :run
+    WHERE run_id = :run AND phase <> 'demonstration'
 )
 SELECT episode_id, min(step_index) AS step_index, action, count(*) AS times
 FROM numbered

@@ -5,7 +5,7 @@ WITH timed AS (
     SELECT episode_id, step_index, training_step, environment, queue_seconds, generate_seconds, environment_seconds,
            num_action_tokens
     FROM step_detail
-    WHERE run_id = :run
+    WHERE run_id = :run AND phase <> 'demonstration'
 )
 SELECT episode_id, step_index, training_step, environment,
        queue_seconds + generate_seconds + environment_seconds AS seconds,

@@ -217,6 +217,7 @@ def sampled_by(
         .join(CallRow, CallRow.episode_id == EpisodeRow.id)
         .where(
             EpisodeRow.run_id == run_id,
+            EpisodeRow.phase != "demonstration",
             EpisodeRow.failed.is_(False),
             EpisodeRow.rolled_back.is_(False),
             EpisodeRow.retention.is_(None) | (EpisodeRow.retention != "removed"),

@@ -6,12 +6,13 @@ it that are likely enough are followed to their ends, and what they ask for is a
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from longhaul_core.advantages.credit import FloatArray
 from longhaul_core.errors import ConfigError
 from longhaul_core.evaluation import Interval
 from longhaul_core.rollout.agent import Agent
@@ -46,27 +47,36 @@ LEFT_OUT = 1e-5
 """Most probability of a state's replies that is not followed to an end; it counts as invalid."""
 _MOST_TEXTS = 4096
 """Beginnings of replies to one prompt."""
+_MOST_OF_ALL = 2**20
+"""Beginnings of replies to all prompts of a task."""
+_ROUNDING = 1e-9
+"""Of the largest reward, by which equal values of backward induction may differ."""
 
 
-def require_exact(config: RunConfig) -> None:
+def require_exact(config: RunConfig, *, by_chance: bool) -> None:
     """Refuse a run whose policy reads more than the state, before anything is explored.
+
+    Args:
+        config: Of the run.
+        by_chance: Whether actions are drawn evenly, and no prompt is read.
 
     Raises:
         ConfigError: Names the setting.
     """
+    for entry in config.played_environments:
+        if entry.server is not None:
+            _refuse(f"environment.server of {entry.id}", "plays on another machine")
+    if by_chance:
+        return
     if config.agent.kind != "single_call":
         _refuse(f'agent.kind = "{config.agent.kind}"', "asks the policy more than once a step")
     if config.rollout.max_episode_tokens is not None:
         limit = config.rollout.max_episode_tokens
         _refuse(f"rollout.max_episode_tokens = {limit}", "may end an episode by its past")
-    if config.rollout.temperature == 0.0:
-        _refuse("rollout.temperature = 0", "draws nothing")
     for entry in config.played_environments:
         if entry.memory.kind != "none":
             kind = f'memory.kind = "{entry.memory.kind}" of {entry.id}'
             _refuse(kind, "shows the policy more than the state")
-        if entry.server is not None:
-            _refuse(f"environment.server of {entry.id}", "plays on another machine")
         if entry.actions.format == "tool_call":
             _refuse(f'actions.format = "tool_call" of {entry.id}', "has prompts with tools")
 
@@ -83,7 +93,8 @@ class ExactSteps:
     """The truth of measured steps, without intervals."""
 
     steps: Mapping[Place, SampledAdvantage]
-    """Both ends of each interval are the value itself."""
+    """Both ends of each interval are the value itself. Q is V where they differ by no more than
+    rounding and replies that were not followed may make them differ."""
     num_tasks: int
     num_states: int
     """Of all tasks."""
@@ -126,10 +137,9 @@ class ReplyShares:
         self, begun: Sequence[tuple[Tokens, Tokens, float]], length: int
     ) -> list[tuple[Tokens, Tokens, float]]:
         """Each beginning with one more token; those that end are kept as replies."""
-        logits = self.model.next_logits([prompt + start for prompt, start, _ in begun])
         longer: list[tuple[Tokens, Tokens, float]] = []
         numbers: defaultdict[Tokens, int] = defaultdict(int)
-        for (prompt, start, share), logits_V in zip(begun, logits, strict=True):
+        for (prompt, start, share), logits_V in self._with_logits(begun):
             shares_V = token_shares(logits_V, temperature=self.temperature, top_p=self.top_p)
             order_V = np.argsort(shares_V)
             followed_V = order_V[np.cumsum(shares_V[order_V]) > LEFT_OUT / self.max_tokens]
@@ -140,13 +150,22 @@ class ReplyShares:
                 else:
                     longer.append((prompt, text, of_text))
                     numbers[prompt] += 1
-        if numbers and max(numbers.values()) > _MOST_TEXTS:
+        if numbers and (max(numbers.values()) > _MOST_TEXTS or len(longer) > _MOST_OF_ALL):
             raise ConfigError(
-                f"after {length} tokens the policy may write more than {_MOST_TEXTS:,} texts to "
-                "one prompt, and exact values need the probability of each; lower "
+                f"after {length} tokens the policy may write {max(numbers.values()):,} texts to "
+                f"one prompt and {len(longer):,} in all, and exact values need the probability of "
+                f"each of at most {_MOST_TEXTS:,} and {_MOST_OF_ALL:,}; lower "
                 f"rollout.max_reply_tokens = {self.max_tokens}, or leave --exact out"
             )
         return longer
+
+    def _with_logits(
+        self, begun: Sequence[tuple[Tokens, Tokens, float]]
+    ) -> Iterator[tuple[tuple[Tokens, Tokens, float], FloatArray]]:
+        for start in range(0, len(begun), self.model.most_kept):
+            part = begun[start : start + self.model.most_kept]
+            logits = self.model.next_logits([prompt + text for prompt, text, _ in part])
+            yield from zip(part, logits, strict=True)
 
 
 def exact_steps(
@@ -195,7 +214,11 @@ def exact_steps(
             name, at = step.episode_id, step.step_index
             left = step.choice.recorded.horizon - at
             value = values.value(step.choice.stored.observation, steps_left=left)
-            action_value = value + float(advantages[name][at])
+            effect = float(advantages[name][at])
+            left_out = 0.0 if shares is None else shares.left_out
+            if abs(effect) <= (_ROUNDING + left_out * left) * np.abs(graph.rewards_E).max():
+                effect = 0.0  # so small a one may be an error
+            action_value = value + effect
             found[name, at] = SampledAdvantage(
                 value=_point(value), action_value=_point(action_value)
             )
@@ -222,8 +245,13 @@ def _graph(entry: MixedEnvironmentConfig, recorded: Trajectory) -> StateGraph:
 
 
 def _by_chance(seen: Observation) -> Mapping[str, float]:
-    actions = seen.admissible_actions or ()
-    return dict.fromkeys(actions, 1 / len(actions))
+    numbers = Counter(seen.admissible_actions or ())
+    if not numbers:
+        raise ConfigError(
+            f"a state of the environment admits no action, {seen.text[:80]!r}, and chance draws "
+            "one of those that are; name another policy"
+        )
+    return {action: number / numbers.total() for action, number in numbers.items()}
 
 
 def _policy(
@@ -256,7 +284,9 @@ def action_shares(
         actions: defaultdict[str, float] = defaultdict(float)
         for tokens, share in of_prompt.items():
             read = agent.parser.parse(agent.renderer.decode(tokens), seen.admissible_actions)
-            actions[read.text if read.valid else INVALID] += share
+            # The environment is given the words of an invalid reply too.
+            known = read.text in (seen.admissible_actions or ())
+            actions[read.text if known else INVALID] += share
         actions[INVALID] += max(0.0, 1.0 - sum(of_prompt.values()))
         found.append(actions)
     return found

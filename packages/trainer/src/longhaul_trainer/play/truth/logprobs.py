@@ -37,7 +37,7 @@ TOLERANCES: Mapping[str, float] = {"float32": 1e-3}
 ROUGH_TOLERANCE = 0.1
 """Of the other types, which round every weight to 8 or 11 bits."""
 _ROUNDING = 1e-4
-"""Nats: log-ratios of equal weights, which two programs computed."""
+"""Nats: log-ratios of equal weights in this process."""
 _MOST_EPISODES = 64
 _MOST_CALLS = 256
 
@@ -88,19 +88,21 @@ def check_against_engine(
             and call.sampled.policy_version == policy_version
             and drawn_by[0] > 0.0
         ]
-    chosen = [calls[at] for at in range(0, len(calls), max(1, len(calls) // _MOST_CALLS))]
+    chosen = calls[:: -(-len(calls) // _MOST_CALLS) or 1]
     if not chosen:
         return None
-    tolerance = TOLERANCES.get(played.model.engine_dtype, ROUGH_TOLERANCE)
+    tolerance = _tolerance(played)
+    # Elsewhere an update may come within a reply, which has the version of its beginning.
+    compared = None if played.trainer.mode == "sync" else 1
     num_tokens, largest = 0, 0.0
     for temperature, top_p in {drawn_by for drawn_by, _ in chosen}:
         alike = [call for drawn_by, call in chosen if drawn_by == (temperature, top_p)]
         here = reply_logprobs(model, alike, temperature=temperature, top_p=top_p)
         for call, logprobs in zip(alike, here, strict=True):
-            stored_K = np.array(call.behavior_logprobs)
+            stored_K = np.array(call.behavior_logprobs)[:compared]
             num_tokens += len(stored_K)
             # Not to be drawn here is -inf, and further away than any tolerance.
-            largest = max(largest, float(np.abs(np.array(logprobs) - stored_K).max()))
+            largest = max(largest, float(np.abs(np.array(logprobs)[:compared] - stored_K).max()))
     if not largest <= tolerance:
         raise ConfigError(
             f"the weights give a stored reply of {run_id} other logprobs here than in its engine: "
@@ -111,6 +113,10 @@ def check_against_engine(
     return EngineCheck(
         num_calls=len(chosen), num_tokens=num_tokens, largest=largest, tolerance=tolerance
     )
+
+
+def _tolerance(played: RunConfig) -> float:
+    return TOLERANCES.get(played.model.engine_dtype, ROUGH_TOLERANCE)
 
 
 def reply_logprobs(
@@ -153,7 +159,8 @@ def logprob_credit(
         log-ratio to the sampler = Σ log π_model - Σ log π_sampler
         log-ratio to the start   = Σ log π_model - Σ log π_start
 
-    A ratio within 1e-4 is 0. A step has none where no policy of ours replied.
+    A ratio to the start within 1e-4 is 0, and one to the sampler, which is another program, within
+    the tolerance of each token. A step has none where no policy of ours replied.
 
     Source:
         Self-confidence of arXiv:2608.19760; implicit rewards of Rafailov et al. 2023,
@@ -185,15 +192,15 @@ def logprob_credit(
     credit = {"*confidence*": dict(zip(places, sampler, strict=True))}
     if model is not None:
         here = sums(model)
-        others = {"*log-ratio to the sampler*": sampler}
+        apart = [_tolerance(played) * len(call.action_tokens) for call in calls]
+        others = {"*log-ratio to the sampler*": (sampler, apart)}
         if start is not None:
-            others["*log-ratio to the start*"] = sums(start)
-        for name, other in others.items():
-            pairs = zip(places, here, other, strict=True)
-            ratios = {place: one - two for place, one, two in pairs}
+            others["*log-ratio to the start*"] = (sums(start), [_ROUNDING] * len(calls))
+        for name, (other, roundings) in others.items():
+            ratios = (one - two for one, two in zip(here, other, strict=True))
             credit[name] = {
-                place: 0.0 if abs(ratio) <= _ROUNDING else ratio
-                for place, ratio in ratios.items()
+                place: 0.0 if abs(ratio) <= rounding else ratio
+                for place, ratio, rounding in zip(places, ratios, roundings, strict=True)
                 if isfinite(ratio)  # a token that cannot be drawn any more has no logprob
             }
     return credit

@@ -16,7 +16,7 @@ from transformers.models.qwen3_5.modeling_qwen3_5 import (
     torch_recurrent_gated_delta_rule,
 )
 from vllm.forward_context import get_forward_context
-from vllm.model_executor.layers import linear
+from vllm.model_executor.layers import utils
 from vllm.model_executor.layers.mamba.mamba_utils import is_conv_state_dim_first
 from vllm.model_executor.layers.mamba.ops.cpu import gdn_attention
 from vllm.model_executor.layers.mamba.ops.cpu.causal_conv1d import (
@@ -35,10 +35,10 @@ _next_tokens_rule: Any = torch_recurrent_gated_delta_rule
 
 def use() -> None:
     """Have the models that this process makes compute so."""
-    replaced: tuple[Any, ...] = (gdn_attention, linear)
-    gdn, linears = replaced
+    replaced: tuple[Any, ...] = (gdn_attention, utils)
+    gdn, packing = replaced
     gdn.cpu_gdn_attention_core = attend
-    linears.dispatch_cpu_unquantized_gemm = pack_matrices
+    packing.dispatch_cpu_unquantized_gemm = pack_matrices
 
 
 def pack_matrices(layer: torch.nn.Module, remove_weight: bool) -> None:
