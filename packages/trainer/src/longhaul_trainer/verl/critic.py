@@ -115,6 +115,7 @@ def _loss_input(
             "weight_high": weights[places].max().item(),
         }
     return CriticLossInput(
+        phase="train",  # a critic values nothing else
         training_step=row.training_step,
         group_index=row.group_index,
         sample_index=row.sample_index,
