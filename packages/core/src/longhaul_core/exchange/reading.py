@@ -175,7 +175,7 @@ def _rows(file: Path, report: _Reports) -> Iterator[Value]:
                 done = file.stat().st_size * number // total
                 report(done - read)
                 read = done
-    except (OSError, ValueError, NotImplementedError) as error:  # pyarrow's own are these
+    except (OSError, UnicodeDecodeError, import_module("pyarrow").ArrowException) as error:
         raise FormatError(f"cannot read {file} as Parquet: {error}") from error
 
 

@@ -5,8 +5,6 @@ the functions stand that transformers has for want of kernels, by which the lear
 vLLM looks its own up when it makes a model's first such layer; `use` is called before.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -24,10 +22,7 @@ from vllm.model_executor.layers.mamba.ops.cpu.causal_conv1d import (
     causal_conv1d_update_torch,
 )
 from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
-from vllm.utils.torch_utils import (
-    LayerNameType,
-    _resolve_layer_name,  # pyright: ignore[reportPrivateUsage]
-)
+from vllm.utils.torch_utils import LayerNameType
 
 _prompts_rule: Any = torch_chunk_gated_delta_rule
 _next_tokens_rule: Any = torch_recurrent_gated_delta_rule
@@ -71,7 +66,7 @@ def attend(
     context: Any = get_forward_context()
     if context.attn_metadata is None:  # vLLM tries how much memory a pass takes
         return
-    layer = context.no_compile_layers[_resolve_layer_name(layer_name)]
+    layer = context.no_compile_layers[getattr(layer_name, "value", layer_name)]
     batch = context.attn_metadata[layer.prefix]
     slots: torch.Tensor = batch.non_spec_state_indices_tensor
     recent, states = layer.kv_cache
