@@ -6,6 +6,7 @@ What the trainer would hand to the writer is built here, so that a test can plan
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 
 import numpy as np
@@ -158,21 +159,22 @@ def play(
     if config.imitation.imitates:
         change = as_compared if config.imitation.compares_steps else as_imitated
     draw = Random(f"{seed}/{training_step}")
+    tries = partial(
+        _tries,
+        config,
+        draw,
+        failure_rate=failure_rate,
+        attempt=attempt,
+        horizon=horizon,
+        most_tokens=most_tokens,
+    )
     played = PlayedStep(
         training_step,
         [
             change(record)
             for group in range(config.tasks_per_training_step)
             for sample_index in range(config.rollout.group_size)
-            for record in _tries(
-                config,
-                draw,
-                (training_step, group, sample_index),
-                failure_rate=failure_rate,
-                attempt=attempt,
-                horizon=horizon,
-                most_tokens=most_tokens,
-            )
+            for record in tries((training_step, group, sample_index))
         ],
     )
     played.decisions = [
@@ -199,15 +201,7 @@ def play(
             as_imitated(replace(record, phase="demonstration", group_size=None))
             for group in range(config.tasks_per_training_step)
             for place in range(config.imitation.beside_each_group)
-            for record in _tries(
-                config,
-                draw,
-                (training_step, group, place),
-                failure_rate=failure_rate,
-                attempt=attempt,
-                horizon=horizon,
-                most_tokens=most_tokens,
-            )
+            for record in tries((training_step, group, place))
         ]
     credit(config, played)
     consume(config, played)

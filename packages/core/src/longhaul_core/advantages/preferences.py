@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -68,6 +68,11 @@ class Choice(NamedTuple):
     """Of its anchor state and its prompt together; empty for a step that is in no pair."""
     action: str
 
+    @classmethod
+    def of(cls, anchor: str, prompt_hash: str, action: str) -> Self:
+        """What a step did in a state, and after a prompt; empty of a step without one."""
+        return cls(f"{anchor} {prompt_hash}" if prompt_hash else "", action)
+
 
 class Side(NamedTuple):
     """One of a pair, by its place in the group."""
@@ -115,11 +120,7 @@ class Preferences:
         for gains in self.gains:
             check_numbers(np.asarray(gains, np.float64), name="gain over the reference")
         if self.settings.pairs == "steps":
-            found = paired_steps(
-                [returns_to_go([rewards], discount=1.0)[0].tolist() for rewards in step_rewards],
-                self.choices,
-                self.settings,
-            )
+            found = paired_steps(step_rewards, self.choices, self.settings)
         else:
             returns = [fsum(rewards.tolist()) for rewards in step_rewards]
             found = [(Side(a), Side(b)) for a, b in paired(returns, self.settings)]
@@ -152,7 +153,7 @@ def paired(returns: Sequence[float], settings: PreferenceSettings) -> list[tuple
 
 
 def paired_steps(
-    worth: Sequence[Sequence[float]],
+    step_rewards: Sequence[Sequence[float] | FloatArray],
     choices: Sequence[Sequence[Choice]],
     settings: PreferenceSettings,
 ) -> list[tuple[Side, Side]]:
@@ -161,10 +162,12 @@ def paired_steps(
     The first step that took an action stands for it.
 
     Args:
-        worth: Of each step of a task's episodes, what was paid from there on.
+        step_rewards: Of each step of a task's episodes.
         choices: Of the same steps.
         settings: Which pairs.
     """
+    rewards = [np.asarray(of_episode, np.float64) for of_episode in step_rewards]
+    worth = returns_to_go(rewards, discount=1.0)
     states: dict[str, dict[str, list[Side]]] = {}
     for episode, of_episode in enumerate(choices):
         for step, (state, action) in enumerate(of_episode):

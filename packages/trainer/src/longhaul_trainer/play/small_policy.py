@@ -29,9 +29,9 @@ from longhaul_core.store.records import TokenPieces
 from longhaul_core.types import FinishReason
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.models.prepare import prepare_model
+from longhaul_trainer.models.vision import reads_pictures
 from longhaul_trainer.play.imitation.player import player_with
 from longhaul_trainer.play.players import EnvironmentPlayer
-from longhaul_trainer.rendering.pictures import load_picture_reader
 from longhaul_trainer.rendering.pieces import token_pieces
 
 __all__ = [
@@ -58,7 +58,7 @@ def is_small(folder: Path) -> bool:
     Args:
         folder: Of a Hugging Face model; the weights are not read.
     """
-    if load_picture_reader(folder) is not None:
+    if reads_pictures(folder):
         return False
     num_parameters = 0
     for path in folder.glob("*.safetensors"):

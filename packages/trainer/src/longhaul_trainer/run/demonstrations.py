@@ -10,7 +10,6 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import fsum
 from pathlib import Path
 from random import Random
 from typing import NamedTuple, Self
@@ -314,7 +313,7 @@ def _pairs_of_steps(
     for step in rows_of_episodes(session, _Stored, "steps", episode_ids=ids):
         steps[step.episode_id].append(step)
     return paired_steps(
-        [[fsum(s.reward for s in steps[one][at:]) for at in range(len(steps[one]))] for one in ids],
+        [[step.reward for step in steps[one]] for one in ids],
         [[Choice(step.anchor_hash, step.action) for step in steps[one]] for one in ids],
         settings,
     )

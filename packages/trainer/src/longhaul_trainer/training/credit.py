@@ -377,7 +377,7 @@ def preferences_of(
         settings=settings,
         gains=gains,
         choices=[
-            [Choice(f"{step.anchor} {step.prompt}" * bool(step.prompt), step.action) for step in of]
+            [Choice.of(step.anchor, step.prompt, step.action) for step in of]
             for of in (episode.steps for episode in episodes)
         ],
     )

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import fsum
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -18,7 +17,7 @@ from longhaul_core.rollout import EpisodeOutcome, EpisodeSpec
 from longhaul_core.rollout.recorded import prompt_hash
 from longhaul_core.store.queries import recorded_episode
 from longhaul_core.store.session import read_only_engine
-from longhaul_core.types import FailedEpisode, Step, Task, TaskKey, Trajectory
+from longhaul_core.types import FailedEpisode, Task, TaskKey, Trajectory
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.play.environments import require_demonstrations
 from longhaul_trainer.play.imitation.player import (
@@ -147,8 +146,14 @@ class _Checks:
         return sum(
             len(
                 paired_steps(
-                    [_worth(one) for one in of],
-                    [[_choice(step) for step in one.steps] for one in of],
+                    [[step.reward for step in one.steps] for one in of],
+                    [
+                        [
+                            Choice.of(step.observation.anchor, prompt_hash(step), step.action)
+                            for step in one.steps
+                        ]
+                        for one in of
+                    ],
                     self._config.imitation,
                 )
             )
@@ -203,17 +208,6 @@ class _Checks:
                 self.first_recomposed = (
                     self.first_recomposed or f"step {each.step_index} of {episode_id}"
                 )
-
-
-def _worth(episode: Trajectory) -> list[float]:
-    """Of each step, what was paid from there on."""
-    rewards = [step.reward for step in episode.steps]
-    return [fsum(rewards[place:]) for place in range(len(rewards))]
-
-
-def _choice(step: Step) -> Choice:
-    prompt = prompt_hash(step)
-    return Choice(f"{step.observation.anchor} {prompt}" * bool(prompt), step.action)
 
 
 def _problem(recorded: Trajectory, outcome: EpisodeOutcome) -> str:
