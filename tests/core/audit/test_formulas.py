@@ -241,23 +241,45 @@ def test_graphgpo_by_hand(form: str, from_a: float) -> None:
 def test_pairs_of_episodes_by_hand() -> None:
     """Of two groups three pairs of five episodes with tokens, and one without any."""
     episodes = [
-        episode([0.0, 1.0])._replace(gain=0.5),
-        episode([0.0])._replace(gain=0.1),
-        episode([0.25, 0.25])._replace(gain=-0.3),
-        episode([2.0], group=1)._replace(gain=1.0),
-        episode([0.0], group=1)._replace(gain=1.0),
-        episode([2.0], group=1)._replace(gain=9.0, num_action_tokens=[0]),
+        episode([0.0, 1.0])._replace(gains=[0.75, -0.25]),
+        episode([0.0])._replace(gains=[0.1]),
+        episode([0.25, 0.25])._replace(gains=[-0.2, -0.1]),
+        episode([2.0], group=1)._replace(gains=[1.0]),
+        episode([0.0], group=1)._replace(gains=[1.0]),
+        episode([2.0], group=1)._replace(gains=[9.0], num_action_tokens=[0]),
     ]
 
-    found = advantages(episodes, name="dpo", beta=0.5, min_gap=1e-6, pairs_per_task=2)
+    dpo: dict[str, object] = {"name": "dpo", "pairs": "episodes", "beta": 0.5}
+
+    found = advantages(episodes, **dpo, min_gap=1e-6, pairs_per_task=2)
 
     # σ(-0.5 · 0.4) = 0.450166, σ(-0.5 · 0.8) = 0.401312, σ(0) = 0.5; five episodes of three pairs
     won, lost, even = (0.5 * push * 5 / 3 for push in (0.450166, 0.401312, 0.5))
     expected = [won + lost, -won, -lost, even, -even, 0.0]
     assert [of_steps[0] for of_steps in found] == pytest.approx(expected, abs=1e-6)
     assert found[0] == [found[0][0]] * 2
-    alone = advantages(episodes, name="dpo", beta=0.5, min_gap=0.75, pairs_per_task=1)
+    alone = advantages(episodes, **dpo, min_gap=0.75, pairs_per_task=1)
     assert [bool(of_steps[0]) for of_steps in alone] == [True, True, False, True, True, False]
+
+
+def test_pairs_of_steps_by_hand() -> None:
+    """In `hall` left won 1 and right 0; in `room` both did the same; a state of None has none."""
+    episodes = [
+        episode([0.0, 1.0])._replace(
+            gains=[0.2, 5.0], choices=[("hall", "left"), ("room", "open")]
+        ),
+        episode([0.0, 0.0, 0.0])._replace(
+            gains=[-0.2, 5.0, 7.0], choices=[("hall", "right"), ("room", "open"), (None, "out")]
+        ),
+    ]
+    dpo: dict[str, object] = {"name": "dpo", "pairs": "steps", "beta": 0.5}
+
+    [won, lost] = advantages(episodes, **dpo, min_gap=1e-6, pairs_per_task=1)
+
+    part = 0.450166  # β σ(-β · 0.4) · N / P, of two episodes and one pair: 0.5 · σ(-0.2) · 2 / 1
+    assert won == pytest.approx([part, 0.0], abs=1e-6)
+    assert lost == pytest.approx([-part, 0.0, 0.0], abs=1e-6)
+    assert advantages(episodes, **dpo, min_gap=1.5, pairs_per_task=1) == [[0.0] * 2, [0.0] * 3]
 
 
 def test_graphgpo_joins_states_that_read_alike() -> None:

@@ -1,4 +1,4 @@
-"""Tests for `longhaul_trainer.verl.modes`: who notices an engine that died."""
+"""Tests for `longhaul_trainer.verl.modes`: a dead engine, and demonstrations beside the play."""
 
 from collections.abc import Generator
 from types import SimpleNamespace
@@ -42,15 +42,18 @@ def _ray(cpu_run: None, pythons: Pythons) -> Generator[None]:
         yield
 
 
+def run_of(mode: str) -> RunConfig:
+    return RunConfig.model_validate(
+        {"num_training_steps": 2, "tasks_per_training_step": 2} | TURNS[mode]
+    )
+
+
 def trainer_on_gpus(mode: str, engine: object) -> Any:  # noqa: ANN401
     """A trainer with the settings of GPUs, before it has workers, and one engine."""
     from longhaul_trainer.verl.modes import TRAINERS
 
-    run = RunConfig.model_validate(
-        {"num_training_steps": 2, "tasks_per_training_step": 2} | TURNS[mode]
-    )
     made: Any = TRAINERS[mode].__new__(TRAINERS[mode])
-    made.config = settings_of(run, device="gpu")
+    made.config = settings_of(run_of(mode), device="gpu")
     made.global_steps = 2
     manager = "standalone_server_manager" if mode == "separate_async" else "llm_server_manager"
     setattr(made, manager, SimpleNamespace(server_handles=[engine]))
@@ -80,3 +83,30 @@ def test_on_gpus_a_dead_engine_is_noticed_where_engines_do_not_sleep(mode: str) 
             trainer._check_engines()
     else:
         trainer._check_engines()
+
+
+@pytest.mark.parametrize("mode", TURNS)
+def test_demonstrations_beside_have_logprobs_of_the_weights_before_the_update(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In each mode by the learner itself: verl's `separate_async` would save weights."""
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
+    computed: list[str] = []
+
+    def compute(self: object, batch: str, metrics: dict[str, object]) -> str:
+        computed.append(batch)
+        metrics["training/rollout_probs_diff_mean"] = batch
+        return f"{batch} with logprobs"
+
+    monkeypatch.setattr(PPOTrainer, "_compute_old_log_prob", compute)
+    monkeypatch.setattr("longhaul_trainer.verl.trainer.reads_pictures", lambda model: False)
+    trainer = trainer_on_gpus(mode, engine=None)
+    trainer._run = run_of(mode)
+    trainer._beside = "demonstrations"
+    metrics: dict[str, object] = {}
+
+    assert trainer._compute_old_log_prob("played", metrics) == "played with logprobs"
+    assert trainer._beside == "demonstrations with logprobs"
+    assert computed == ["played", "demonstrations"]
+    assert metrics == {"training/rollout_probs_diff_mean": "played"}, "nobody sampled the others"

@@ -73,8 +73,8 @@ class SeparateAsyncTrainer(LonghaulTrainer, PPOTrainerSeparateAsync):
         servers = cast("Any", self).standalone_server_manager
         return servers.get_client(client_cls=InterruptibleClient)
 
-    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """Under the weights that the update begins with, which the learner still has."""
+    def _logprobs_before_update(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        """See `LonghaulTrainer`; the learner still has those weights, which verl would keep."""
         return PPOTrainer._compute_old_log_prob(self, batch, metrics)
 
     @property

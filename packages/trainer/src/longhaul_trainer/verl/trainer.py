@@ -506,14 +506,18 @@ class LonghaulTrainer(PPOTrainer):
                 compute=self.actor_rollout_wg.compute_log_prob,
                 temperature=self._run.rollout.temperature,
             )
-        batch = super()._compute_old_log_prob(batch, metrics)
+        batch = self._logprobs_before_update(batch, metrics)
         if self._run.imitation.imitates:
             for name in [name for name in metrics if name.startswith(COMPARED_WITH_SAMPLER)]:
                 del metrics[name]
         if self._beside is not None:
             unread: dict[str, Any] = {}  # nobody sampled them
-            self._beside = super()._compute_old_log_prob(self._beside, unread)
+            self._beside = self._logprobs_before_update(self._beside, unread)
         return batch
+
+    def _logprobs_before_update(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        """Under the weights that the update begins with; the rows, with what is known of them."""
+        return super()._compute_old_log_prob(batch, metrics)
 
     def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """The reference's, which is the policy without its adapter where it has one."""
