@@ -19,14 +19,16 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
 from longhaul_core.store.maintenance import collect_garbage, delete_run, drop_tokens
 from longhaul_core.store.models import Base
 from longhaul_core.store.queries import list_runs
 from longhaul_core.store.session import open_store
+from longhaul_trainer.config import RunConfig
 
 HERE = Path(__file__).resolve().parent
 PACKED = HERE.parents[1] / "apps/viewer/src/longhaul_viewer/demo/store.db.xz"
@@ -97,7 +99,10 @@ def finished(store: Path) -> set[str]:
 
 
 def in_the_newest_schema(new: Path, old: Path) -> None:
-    """Pack the packed store anew; columns that it lacks are nullable, or in `LACKING`."""
+    """Pack the packed store anew; columns that it lacks are nullable, or in `LACKING`.
+
+    Settings that no run has any more leave the runs' descriptions, which `trainer branch` reads.
+    """
     old.write_bytes(lzma.decompress(PACKED.read_bytes()))
     open_store(new).dispose()
     with closing(sqlite3.connect(new)) as connection:
@@ -113,7 +118,26 @@ def in_the_newest_schema(new: Path, old: Path) -> None:
                     f"INSERT INTO main.{table.name} ({names}) SELECT {', '.join(values.values())} "
                     f"FROM old.{table.name}"
                 )
+            for row, text in connection.execute("SELECT rowid, config_json FROM runs").fetchall():
+                left = json.dumps(settings_of_today(json.loads(text)))
+                connection.execute("UPDATE runs SET config_json = ? WHERE rowid = ?", (left, row))
     compress(new)
+
+
+def settings_of_today(config: Json) -> Json:
+    """A run's description without the settings that are gone."""
+    try:
+        RunConfig.model_validate_json(json.dumps(config))
+    except ValidationError as error:
+        for gone in error.errors():
+            if gone["type"] != "extra_forbidden":
+                raise
+            *sections, name = gone["loc"]
+            table: Any = config
+            for section in sections:
+                table = table[section]
+            del table[name]
+    return config
 
 
 def pack(store: Path, copy: Path) -> None:

@@ -54,6 +54,18 @@ def test_what_is_no_picture_is_not_served(program: ProgramStore, tmp_path: Path)
     assert "text/html" in answer.json()["detail"]
 
 
+def test_a_file_that_cannot_hold_pictures_is_refused_before_it_begins(
+    client: TestClient, program: ProgramStore
+) -> None:
+    episode = client.get(f"/episodes/{program.episode_id}").json()
+    address = f"/runs/{episode['summary']['run_id']}/export"
+    answer = client.get(address, params={"format": "messages"})
+    assert answer.status_code == 422
+    assert "pictures" in answer.json()["detail"]
+    assert "conversations" in answer.json()["detail"]
+    assert client.get(address, params={"format": "conversations"}).status_code == 200
+
+
 def test_a_step_has_its_calls_with_parts_tools_and_tokens(
     client: TestClient, program: ProgramStore
 ) -> None:

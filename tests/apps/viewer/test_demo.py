@@ -11,6 +11,7 @@ from sqlalchemy import Engine, text
 
 from apps.browser import running_viewer
 from longhaul_core.store.session import open_store
+from longhaul_trainer.config.load import stored_config
 from longhaul_viewer.demo import unpack_demo
 
 
@@ -71,3 +72,15 @@ def test_the_command_shows_the_demo_and_leaves_nothing(
         assert list(tmp_path.glob("longhaul-demo-*"))
     assert names == {"four-games", "boxes-gigpo", "boxes-planned", "team", "errands"}
     assert not list(tmp_path.glob("longhaul-demo-*"))
+
+
+def test_steps_of_its_runs_can_be_taken_up_again(demo: Engine) -> None:
+    """Their descriptions have no setting that is gone."""
+    with demo.connect() as connection:
+        described = connection.execute(text("SELECT config_json FROM runs")).scalars().all()
+    games = {
+        environment.id
+        for config in described
+        for environment in stored_config(config, run_id="any").played_environments
+    }
+    assert len(games) > 3

@@ -94,13 +94,16 @@ def test_demonstrations_beside_have_logprobs_of_the_weights_before_the_update(
 
     computed: list[str] = []
 
+    def reads_none(model: str) -> bool:
+        return False
+
     def compute(self: object, batch: str, metrics: dict[str, object]) -> str:
         computed.append(batch)
         metrics["training/rollout_probs_diff_mean"] = batch
         return f"{batch} with logprobs"
 
     monkeypatch.setattr(PPOTrainer, "_compute_old_log_prob", compute)
-    monkeypatch.setattr("longhaul_trainer.verl.trainer.reads_pictures", lambda model: False)
+    monkeypatch.setattr("longhaul_trainer.verl.trainer.reads_pictures", reads_none)
     trainer = trainer_on_gpus(mode, engine=None)
     trainer._run = run_of(mode)
     trainer._beside = "demonstrations"

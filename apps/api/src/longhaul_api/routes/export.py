@@ -1,5 +1,6 @@
 """The route of a file in another program's format, sent while it is read."""
 
+from itertools import chain
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -46,8 +47,9 @@ def export(
     pieces = export_episodes(
         store.reading, run_id=run_id, format=format, where=query.filter_of(run_id)
     )
+    first = next(pieces)  # what the format cannot hold is an answer, and no file that breaks off
     return StreamingResponse(
-        pieces,
+        chain([first], pieces),
         media_type=format.media_type,
         headers={
             "Content-Disposition": f'attachment; filename="episodes-{format.name}{format.suffix}"'
