@@ -58,7 +58,7 @@ def connected(
     Args:
         run: The run.
         device: `"cpu"` or `"gpu"`.
-        python: The interpreter of the workers of a Ray of our own; None for this one.
+        python: The interpreter of Ray's workers, on every node; None for Ray's own choice.
         files: That every node of a cluster must see.
 
     Raises:
@@ -69,7 +69,7 @@ def connected(
     keep_ray_token_private()
     with _folder_of_sockets() as folder, ExitStack() as stack:
         if resources.ray_address is not None:
-            _join(resources.ray_address, device=device)
+            _join(resources.ray_address, device=device, python=python)
         else:
             stack.enter_context(on_loopback(folder))
             _start(
@@ -79,7 +79,7 @@ def connected(
                 if device == "cpu"
                 else None,
                 object_store_memory=OBJECT_STORE_BYTES if device == "cpu" else None,
-                runtime_env=None if python is None else {"py_executable": shlex.quote(str(python))},
+                runtime_env=_started_by(python),
             )
         try:
             nodes = living_nodes()
@@ -172,14 +172,19 @@ def _reason_of(error: Exception) -> str:
     return (str(error).strip().splitlines() or [repr(error)])[-1]
 
 
-def _join(address: str, *, device: str) -> None:
+def _started_by(python: Path | None) -> dict[str, Any]:
+    """Ray's settings for an interpreter of its workers."""
+    return {} if python is None else {"py_executable": shlex.quote(str(python))}
+
+
+def _join(address: str, *, device: str, python: Path | None) -> None:
     """Join a cluster; its workers get the variables that this process would have given them."""
     try:
         ray.init(
             address=address,
             log_to_driver=True,
             configure_logging=False,
-            runtime_env={"env_vars": worker_variables(device)},
+            runtime_env={"env_vars": worker_variables(device), **_started_by(python)},
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = str(error.__cause__ or error).strip().splitlines()[-1]
