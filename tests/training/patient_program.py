@@ -1,4 +1,4 @@
-"""A program that takes its time: two calls, some seconds apart (its argument, else one).
+"""A program that takes its time: two calls, and between them it waits while a file is there.
 
 Its reward differs by the replies.
 """
@@ -8,6 +8,7 @@ import os
 import sys
 import time
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 
@@ -28,7 +29,9 @@ def ask(text: str) -> str:
 def main() -> None:
     task = json.load(sys.stdin)
     first = ask(f"{task['place']}: which way?")
-    time.sleep(float(sys.argv[1]) if len(sys.argv) > 1 else 1.0)
+    time.sleep(0.5)
+    while Path(sys.argv[1]).exists():
+        time.sleep(0.05)
     second = ask(f"{task['place']}, and then?")
     result = {"reward": len(set(first + second)) % 7 / 10, "success": False}
     sys.stdout.write(json.dumps(result) + "\n")

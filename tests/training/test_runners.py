@@ -30,8 +30,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PROGRAMS = Path(__file__).with_name("programs.toml")
 PROGRAM = Path(__file__).with_name("patient_program.py")
 NUM_TRAINING_STEPS, NUM_TASKS, GROUP_SIZE = 3, 2, 3
-EPISODE_SECONDS = "4"
-"""Longer than it takes until the store says that an episode is being played."""
+HOLD = "hold"
+"""A file in a run's folder: while it is there no episode of a runner ends."""
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def runner(folder: Path, port: int, name: str) -> Generator["subprocess.Popen[by
     command = [
         *(str(Path(sys.executable).with_name("trainer")), "runner"),
         *("--connect", f"http://127.0.0.1:{port}", "--concurrency", "2", "--name", name),
-        *("--drain-seconds", "1", "--", sys.executable, str(PROGRAM), EPISODE_SECONDS),
+        *("--drain-seconds", "1", "--", sys.executable, str(PROGRAM), str(folder / HOLD)),
     ]
     with (folder / f"{name}.txt").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=dict(os.environ))
@@ -60,8 +60,11 @@ def asked(folder: Path, sql: str) -> list[tuple[Any, ...]]:
         return []
 
 
-def is_playing(folder: Path, name: str, *, after_training_step: int) -> Callable[[], bool]:
-    """Whether a runner plays an episode of training, and a checkpoint is left to go on from."""
+def held_while_playing(folder: Path, name: str, *, after_training_step: int) -> Callable[[], bool]:
+    """Whether a runner plays an episode of training, which it is kept from ending.
+
+    There is a checkpoint to go on from then.
+    """
     playing = (
         "SELECT 1 FROM lease_summary WHERE state = 'playing' AND attempt = "
         "(SELECT max(attempt) FROM attempts) "
@@ -69,8 +72,10 @@ def is_playing(folder: Path, name: str, *, after_training_step: int) -> Callable
     )
 
     def holds() -> bool:
-        kept = any(folder.glob(f"runs/*/checkpoints/global_step_{after_training_step}"))
-        return kept and bool(asked(folder, playing))
+        if not any(folder.glob(f"runs/*/checkpoints/global_step_{after_training_step}")):
+            return False
+        (folder / HOLD).touch()
+        return bool(asked(folder, playing))
 
     return holds
 
@@ -98,10 +103,12 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     folder, port = tmp_path_factory.mktemp("runners"), free_port()
     process = begun(folder, port, "checkpoint.every=1")
     with runner(folder, port, "one") as one, runner(folder, port, "two") as two:
-        wait_until(process, is_playing(folder, "one", after_training_step=1), every=0.05)
+        wait_until(process, held_while_playing(folder, "one", after_training_step=1), every=0.05)
         one.send_signal(signal.SIGKILL)
-        wait_until(process, is_playing(folder, "two", after_training_step=2), every=0.05)
+        (folder / HOLD).unlink()
+        wait_until(process, held_while_playing(folder, "two", after_training_step=2), every=0.05)
         kill_group(process)
+        (folder / HOLD).unlink()
         wait_for_the_dead(folder)
         ended = finish(trainer(folder, "resume", "last"), folder)
         assert ended.returncode == 0, ended.output
@@ -169,6 +176,7 @@ def test_the_audit_of_the_whole_run_is_clean(resumed: Launched) -> None:
 def test_what_runners_play_when_a_run_is_cancelled_is_stored_as_cancelled(tmp_path: Path) -> None:
     port = free_port()
     process = begun(tmp_path, port)
+    (tmp_path / HOLD).touch()
     with runner(tmp_path, port, "one"):
         playing = "SELECT 1 FROM lease_summary WHERE state = 'playing'"
         wait_until(process, lambda: bool(asked(tmp_path, playing)))
