@@ -1,4 +1,4 @@
-"""A program that takes its time: two calls, and between them it waits while a file is there.
+"""A program of two calls, which waits between them until a test lets it go on.
 
 Its reward differs by the replies.
 """
@@ -26,12 +26,17 @@ def ask(text: str) -> str:
         return str(json.load(answer)["choices"][0]["message"])
 
 
+def held(folder: Path) -> bool:
+    """Whether no file lets it go on: `start`, and one of each checkpoint's name."""
+    reached = ["start", *(kept.name for kept in folder.glob("runs/*/checkpoints/global_step_*"))]
+    return not all((folder / name).exists() for name in reached)
+
+
 def main() -> None:
     task = json.load(sys.stdin)
     first = ask(f"{task['place']}: which way?")
-    time.sleep(0.5)
-    while Path(sys.argv[1]).exists():
-        time.sleep(0.05)
+    while held(Path(sys.argv[1])):
+        time.sleep(0.05)  # the test is another process
     second = ask(f"{task['place']}, and then?")
     result = {"reward": len(set(first + second)) % 7 / 10, "success": False}
     sys.stdout.write(json.dumps(result) + "\n")

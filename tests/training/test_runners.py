@@ -30,8 +30,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PROGRAMS = Path(__file__).with_name("programs.toml")
 PROGRAM = Path(__file__).with_name("patient_program.py")
 NUM_TRAINING_STEPS, NUM_TASKS, GROUP_SIZE = 3, 2, 3
-HOLD = "hold"
-"""A file in a run's folder: while it is there no episode of a runner ends."""
 
 
 @contextmanager
@@ -40,7 +38,7 @@ def runner(folder: Path, port: int, name: str) -> Generator["subprocess.Popen[by
     command = [
         *(str(Path(sys.executable).with_name("trainer")), "runner"),
         *("--connect", f"http://127.0.0.1:{port}", "--concurrency", "2", "--name", name),
-        *("--drain-seconds", "1", "--", sys.executable, str(PROGRAM), str(folder / HOLD)),
+        *("--drain-seconds", "1", "--", sys.executable, str(PROGRAM), str(folder)),
     ]
     with (folder / f"{name}.txt").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=dict(os.environ))
@@ -60,10 +58,10 @@ def asked(folder: Path, sql: str) -> list[tuple[Any, ...]]:
         return []
 
 
-def held_while_playing(folder: Path, name: str, *, after_training_step: int) -> Callable[[], bool]:
-    """Whether a runner plays an episode of training, which it is kept from ending.
+def is_playing(folder: Path, name: str, *, after_training_step: int) -> Callable[[], bool]:
+    """Whether a runner plays an episode of training, and a checkpoint is left to go on from.
 
-    There is a checkpoint to go on from then.
+    The program ends none after a checkpoint before `go_on`.
     """
     playing = (
         "SELECT 1 FROM lease_summary WHERE state = 'playing' AND attempt = "
@@ -72,12 +70,16 @@ def held_while_playing(folder: Path, name: str, *, after_training_step: int) -> 
     )
 
     def holds() -> bool:
-        if not any(folder.glob(f"runs/*/checkpoints/global_step_{after_training_step}")):
-            return False
-        (folder / HOLD).touch()
-        return bool(asked(folder, playing))
+        kept = any(folder.glob(f"runs/*/checkpoints/global_step_{after_training_step}"))
+        return kept and bool(asked(folder, playing))
 
     return holds
+
+
+def go_on(folder: Path, *reached: str) -> None:
+    """Let `patient_program.py` end its episodes: from the start, or after a checkpoint."""
+    for name in reached:
+        (folder / name).touch()
 
 
 def begun(folder: Path, port: int, *settings: str) -> "subprocess.Popen[str]":
@@ -102,13 +104,14 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     """Runner `one` is killed in training step 2, and the run in training step 3."""
     folder, port = tmp_path_factory.mktemp("runners"), free_port()
     process = begun(folder, port, "checkpoint.every=1")
+    go_on(folder, "start", f"global_step_{NUM_TRAINING_STEPS}")
     with runner(folder, port, "one") as one, runner(folder, port, "two") as two:
-        wait_until(process, held_while_playing(folder, "one", after_training_step=1), every=0.05)
+        wait_until(process, is_playing(folder, "one", after_training_step=1), every=0.05)
         one.send_signal(signal.SIGKILL)
-        (folder / HOLD).unlink()
-        wait_until(process, held_while_playing(folder, "two", after_training_step=2), every=0.05)
+        go_on(folder, "global_step_1")
+        wait_until(process, is_playing(folder, "two", after_training_step=2), every=0.05)
         kill_group(process)
-        (folder / HOLD).unlink()
+        go_on(folder, "global_step_2")
         wait_for_the_dead(folder)
         ended = finish(trainer(folder, "resume", "last"), folder)
         assert ended.returncode == 0, ended.output
@@ -176,7 +179,6 @@ def test_the_audit_of_the_whole_run_is_clean(resumed: Launched) -> None:
 def test_what_runners_play_when_a_run_is_cancelled_is_stored_as_cancelled(tmp_path: Path) -> None:
     port = free_port()
     process = begun(tmp_path, port)
-    (tmp_path / HOLD).touch()
     with runner(tmp_path, port, "one"):
         playing = "SELECT 1 FROM lease_summary WHERE state = 'playing'"
         wait_until(process, lambda: bool(asked(tmp_path, playing)))
