@@ -83,6 +83,7 @@ class Trial(NamedTuple):
     learning_rate: float
     seed: int
     tuning: bool
+    num_training_steps: int = NUM_TRAINING_STEPS
 
     @property
     def name(self) -> str:
@@ -92,7 +93,7 @@ class Trial(NamedTuple):
 
 
 TUNING = [
-    Trial(algorithm, rate, TUNING_SEED, tuning=True)
+    Trial(algorithm, rate, TUNING_SEED, tuning=True, num_training_steps=NUM_TUNING_STEPS)
     for rate in LEARNING_RATES
     for algorithm in ALGORITHMS
 ]
@@ -198,12 +199,11 @@ def mean_score(run: Finished) -> float:
 
 def configuration(folder: Path, trial: Trial) -> RunConfig:
     """What the run is, as `trainer train` would read it."""
-    steps = NUM_TUNING_STEPS if trial.tuning else NUM_TRAINING_STEPS
     return RunConfig.model_validate(
         {
             "name": trial.name,
             "seed": trial.seed,
-            "num_training_steps": steps,
+            "num_training_steps": trial.num_training_steps,
             "tasks_per_training_step": TASKS_PER_TRAINING_STEP,
             "store": str(store_of(folder, trial)),
             "runs_directory": str(folder / "runs"),
@@ -300,18 +300,22 @@ def panel_success(session: Session, run_id: str, training_step: int) -> dict[str
 
 def print_curves(curves: Sequence[Curve]) -> None:
     """Success on the panel by training step: the mean over seeds, and every seed."""
+    for algorithm in ALGORITHMS:
+        print_means([curve for curve in curves if curve.algorithm == algorithm])
+
+
+def print_means(curves: Sequence[Curve]) -> None:
+    """A table of one algorithm's curves."""
     steps = sorted(curves[0].success)
     print("\n| success on the panel after | " + " | ".join(map(str, steps)) + " | minutes |")
     print("|---" * (len(steps) + 2) + "|")
-    for algorithm in ALGORITHMS:
-        own = [curve for curve in curves if curve.algorithm == algorithm]
-        means = [float(np.mean([curve.rate(step) for curve in own])) for step in steps]
-        cells = " | ".join(f"**{mean:.3f}**" for mean in means)
-        minutes = sum(curve.minutes for curve in own)
-        print(f"| {LABELS[algorithm]}, mean of {len(own)} | {cells} | {minutes:.1f} |")
-        for curve in own:
-            cells = " | ".join(f"{curve.rate(step):.3f}" for step in steps)
-            print(f"| seed {curve.seed} | {cells} | {curve.minutes:.1f} |")
+    means = [float(np.mean([curve.rate(step) for curve in curves])) for step in steps]
+    cells = " | ".join(f"**{mean:.3f}**" for mean in means)
+    minutes = sum(curve.minutes for curve in curves)
+    print(f"| {curves[0].algorithm}, mean of {len(curves)} | {cells} | {minutes:.1f} |")
+    for curve in curves:
+        cells = " | ".join(f"{curve.rate(step):.3f}" for step in steps)
+        print(f"| seed {curve.seed} | {cells} | {curve.minutes:.1f} |")
 
 
 def print_differences(curves: Sequence[Curve]) -> dict[str, tuple[Interval, list[float]]]:
