@@ -28,11 +28,10 @@ from longhaul_trainer.config import RunConfig
 from longhaul_trainer.run.directory import RunDirectory
 from longhaul_trainer.training.checkpoints import CheckpointFolder
 
-NUM_TRAINING_STEPS = 17
 JUDGED = {"Early": 1, "Middle": 6, "Late": 17}
 """Training steps whose groups are judged."""
 PART = PagePart("trained")
-TRIAL = learning.Trial("gigpo", 1e-3, 0, tuning=False)
+TRIAL = learning.Trial("gigpo", 1e-3, 0, tuning=False, num_training_steps=max(JUDGED.values()))
 
 
 class KeptRun(OneProcessRun):
@@ -70,7 +69,7 @@ def trained(folder: Path) -> RunDirectory:
     if found := sorted(path for path in runs.glob("*") if (path / "done").is_file()):
         return RunDirectory(path=found[-1])
     warm_started(folder)
-    learning.NUM_TRAINING_STEPS, learning.NUM_PANEL_TASKS = NUM_TRAINING_STEPS, 8
+    learning.NUM_PANEL_TASKS = 8
     config = learning.configuration(folder, TRIAL).model_copy(
         update={"store": str(folder / "longhaul.db")}
     )

@@ -41,7 +41,7 @@ def run_failed_tests_again(session: pytest.Session, reporter: pytest.TerminalRep
         return
     outputs = Path(tempfile.mkdtemp(prefix="longhaul-flaky-", dir=os.environ[TEMPORARY]))
     for file, of_file in failed.items():
-        folder = outputs / Path(file).stem
+        folder = outputs / file.removesuffix(".py").replace("/", "-")
         if _pass_now(of_file, folder):
             for kind in ("failed", "error"):
                 kept = [one for one in reporter.stats.pop(kind, ()) if one not in of_file]

@@ -86,11 +86,11 @@ def test_a_run_of_the_plan_is_trained_scored_and_audited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(learning_policy, "WARM_START_UPDATES", 2)
-    for constant in ("NUM_TRAINING_STEPS", "WARMUP_TRAINING_STEPS", "VALIDATE_EVERY"):
+    for constant in ("WARMUP_TRAINING_STEPS", "VALIDATE_EVERY"):
         monkeypatch.setattr(learning, constant, 1)
     monkeypatch.setattr(learning, "NUM_PANEL_TASKS", 4)
     learning_policy.warm_started(tmp_path)
-    trial = learning.Trial("gigpo", 1e-3, seed=0, tuning=False)
+    trial = learning.Trial("gigpo", 1e-3, seed=0, tuning=False, num_training_steps=1)
 
     learning.train(tmp_path, trial)
 

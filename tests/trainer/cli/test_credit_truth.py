@@ -266,9 +266,15 @@ def test_small_weights_go_on_in_this_process_and_hold_the_exact_values(
     assert "not compared with the engine" in true["measured"][2]
     assert {"*confidence*", "*planted right*", "grpo"} <= set(true["estimators"])
     assert "*half of the continuations*" not in true["estimators"]
+    cosines = {name: one["gradient cosine"] for name, one in true["estimators"].items()}
+    assert cosines["*planted right*"]["estimate"] == pytest.approx(1.0)
+    assert cosines["*planted wrong*"]["estimate"] == pytest.approx(-1.0)
+    assert -1.0 < cosines["grpo"]["estimate"] < 1.0
+    assert true["estimators"]["*planted right*"]["gradient variance"]["estimate"] > 0.0
     sampled = of_small(played, small_store, "--steps", "12", "--output", "sampled.json")
     assert sampled.exit_code == 0, sampled.output
     found = figures("sampled.json")
+    assert 0.0 < found["estimators"]["*half of the continuations*"]["gradient cosine"]["high"] < 1.0
     held: list[bool] = []
     for one, other in zip(true["steps"], found["steps"], strict=True):
         assert (one["episode_id"], one["step_index"]) == (other["episode_id"], other["step_index"])

@@ -24,6 +24,7 @@ from longhaul_core.truth.ranks import kendall, spearman
 __all__ = [
     "GroupAdvantages",
     "Judgement",
+    "drawn_groups",
     "planted_right",
     "planted_wrong",
     "score_against_truth",
@@ -96,17 +97,12 @@ def score_against_truth(
             argument is out of range.
     """
     check_confidence(confidence)
-    if num_resamples < 100:
-        raise ValueError(f"number of resamples must be at least 100, got {num_resamples}")
     _require_same_steps(credit, truth)
     if effects is None:
         effects = [[episode != 0.0 for episode in group] for group in truth]
     sums_GM = np.stack([_sums(*all_of) for all_of in zip(credit, truth, effects, strict=True)])
-    num_groups = len(sums_GM)
-    drawn = np.random.default_rng(seed).multinomial(
-        num_groups, np.full(num_groups, 1 / num_groups), size=num_resamples
-    )
-    resampled_MR: FloatArray = (drawn @ sums_GM).T
+    drawn_RG = drawn_groups(len(sums_GM), seed=seed, num_resamples=num_resamples)
+    resampled_MR: FloatArray = (drawn_RG @ sums_GM).T
     totals_M = sums_GM.sum(axis=0).tolist()
 
     def share(part: int, whole: int) -> Interval | None:
@@ -134,6 +130,20 @@ def score_against_truth(
         share_of_episodes_ordered=share(_ORDERED, _EPISODES),
         num_steps=int(totals_M[_STEPS]),
     )
+
+
+def drawn_groups(num_groups: int, *, seed: int, num_resamples: int) -> npt.NDArray[np.int64]:
+    """How often each resample has each group, shape (R, G).
+
+    Raises:
+        ValueError: There are fewer than 2 groups, or fewer than 100 resamples.
+    """
+    if num_groups < 2:
+        raise ValueError(f"a judgement needs at least 2 groups for its intervals, got {num_groups}")
+    if num_resamples < 100:
+        raise ValueError(f"number of resamples must be at least 100, got {num_resamples}")
+    shares_G = np.full(num_groups, 1 / num_groups)
+    return np.random.default_rng(seed).multinomial(num_groups, shares_G, size=num_resamples)
 
 
 (
@@ -228,8 +238,6 @@ def _settled(values_N: FloatArray) -> FloatArray:
 def _require_same_steps(
     credit: Sequence[GroupAdvantages], truth: Sequence[GroupAdvantages]
 ) -> None:
-    if len(truth) < 2:
-        raise ValueError(f"a judgement needs at least 2 groups for its intervals, got {len(truth)}")
     found = [[len(episode) for episode in group] for group in credit]
     wanted = [[len(episode) for episode in group] for group in truth]
     if len(found) != len(wanted):

@@ -13,7 +13,15 @@ from longhaul_core.truth.judging import (
     shuffled,
 )
 
-__all__ = ["COLUMNS", "Figures", "figures_by_chance", "figures_of", "shown", "table_of"]
+__all__ = [
+    "COLUMNS",
+    "Figures",
+    "figures_by_chance",
+    "figures_of",
+    "range_of",
+    "shown",
+    "table_of",
+]
 
 COLUMNS: Mapping[str, Callable[[Judgement], Interval | None]] = {
     "sign": lambda judged: judged.sign_agreement,
@@ -29,7 +37,7 @@ COLUMNS: Mapping[str, Callable[[Judgement], Interval | None]] = {
     "episodes ordered": lambda judged: judged.share_of_episodes_ordered,
 }
 
-Figures = Mapping[str, Interval | None]
+Figures = dict[str, Interval | None]
 """By column."""
 
 
@@ -59,25 +67,28 @@ def figures_by_chance(
         )
         for seed in range(num_shuffles)
     ]
-    found: dict[str, Interval | None] = {}
-    for column in COLUMNS:
-        estimates = [one.estimate for figures in of_each if (one := figures[column]) is not None]
-        if estimates:
-            low, high = np.quantile(estimates, [0.025, 0.975]).tolist()
-            found[column] = Interval(float(np.mean(estimates)), low, high, 0.95, len(estimates))
-        else:
-            found[column] = None
-    return found
+    return {column: range_of([figures[column] for figures in of_each]) for column in COLUMNS}
+
+
+def range_of(figures: Sequence[Interval | None]) -> Interval | None:
+    """The mean of what is defined, and the range that holds 95 % of it; None of nothing."""
+    estimates = [one.estimate for one in figures if one is not None]
+    if not estimates:
+        return None
+    low, high = np.quantile(estimates, [0.025, 0.975]).tolist()
+    return Interval(float(np.mean(estimates)), low, high, 0.95, len(estimates))
 
 
 def table_of(rows: Mapping[str, Figures]) -> str:
-    """As Markdown."""
-    lines = [f"| estimator | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 1) + "|"]
+    """As Markdown; all rows have the columns of the first."""
+    columns = list(next(iter(rows.values())))
+    lines = [f"| estimator | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
     for name, figures in rows.items():
         cells = [
             shown(figure, digits=3 if column == "slope" else 2)
             for column, figure in figures.items()
         ]
+        assert list(figures) == columns
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

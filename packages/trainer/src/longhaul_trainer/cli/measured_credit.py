@@ -40,11 +40,13 @@ from longhaul_trainer.models.prepare import hash_model, prepare_model
 from longhaul_trainer.play.branches import GoesOn, max_retries_of, require_continuable
 from longhaul_trainer.play.episode_run import Plan
 from longhaul_trainer.play.hosted_evaluation import Spent
+from longhaul_trainer.play.players import temperature_of
 from longhaul_trainer.play.truth.continuations import Missing, Stored
 from longhaul_trainer.play.truth.logprobs import (
     EngineCheck,
     check_against_engine,
     logprob_credit,
+    sampled_replies,
 )
 from longhaul_trainer.play.truth.report import Report, Truth, report_of, sampled_steps
 from longhaul_trainer.play.truth.selection import Place, Selection, select_steps
@@ -54,8 +56,11 @@ from longhaul_trainer.training.checkpoints import CheckpointFolder
 if TYPE_CHECKING:
     from longhaul_core.store.records import RunKind
     from longhaul_trainer.play.small_policy import SmallModel
+    from longhaul_trainer.play.truth.gradients import Gradients
 
 _LONGEST_NAME = 40 - len(TRUTH)
+_MOST_OF_GRADIENTS = 2**28
+"""Numbers of the groups' gradients by one credit, 1 GiB in float32; two are compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +121,7 @@ def measured_credit(asked: Measuring) -> ExitCode:
                 found.steps,
                 halves=found.halves,
                 further=_logprob_credit(run, selection, small),
+                gradients=_gradients(run, selection, small),
             )
     finally:
         engine.dispose()
@@ -209,6 +215,16 @@ def _logprob_credit(
         return logprob_credit(selection.steps, played)
     start = _started_from(played)
     return logprob_credit(selection.steps, played, model=small.model, start=start)
+
+
+def _gradients(run: RunDetail, selection: Selection, small: _Small | None) -> "Gradients | None":
+    """By the weights that go on, where they are small, and there is room for their gradients."""
+    if small is None or len(selection.groups) * small.model.num_parameters > _MOST_OF_GRADIENTS:
+        return None
+    from longhaul_trainer.play.truth.gradients import gradients_of
+
+    temperature = temperature_of(stored_config(run.config_json, run_id=run.summary.run_id), "train")
+    return gradients_of(sampled_replies(selection.steps), small.model, temperature=temperature)
 
 
 def _started_from(played: RunConfig) -> "SmallModel | None":

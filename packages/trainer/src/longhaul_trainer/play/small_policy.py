@@ -105,6 +105,11 @@ class SmallModel:
             return [self._known[text] for text in texts]
 
     @property
+    def num_parameters(self) -> int:
+        """Of all weights, shared ones once."""
+        return sum(each.numel() for each in self.model.parameters())
+
+    @property
     def most_kept(self) -> int:
         """Texts whose next logits there is room for; more should not be asked for at once."""
         return max(1, _MOST_LOGITS // self.model.config.vocab_size)

@@ -30,6 +30,7 @@ __all__ = [
     "check_against_engine",
     "logprob_credit",
     "reply_logprobs",
+    "sampled_replies",
 ]
 
 TOLERANCES: Mapping[str, float] = {"float32": 1e-3}
@@ -144,6 +145,14 @@ def reply_logprobs(
         ]
 
 
+def sampled_replies(steps: Sequence[MeasuredStep]) -> dict[Place, SampledTokens]:
+    """The replies that steps' actions were read from, of those where a policy of ours replied."""
+    acts = (((step.episode_id, step.step_index), step.choice.stored.act) for step in steps)
+    return {
+        place: act.sampled for place, act in acts if act is not None and act.sampled is not None
+    }
+
+
 def logprob_credit(
     steps: Sequence[MeasuredStep],
     played: RunConfig,
@@ -172,16 +181,14 @@ def logprob_credit(
         model: The weights that go on, where they are small.
         start: Those that the run began with, where they are small.
     """
-    places: list[Place] = []
-    calls: list[SampledTokens] = []
-    for step in steps:
-        act = step.choice.stored.act
-        sampled = None if act is None else act.sampled
-        if sampled is not None and sampled.behavior_logprobs is not None:
-            places.append((step.episode_id, step.step_index))
-            calls.append(sampled)
-    if not calls:
+    by_place = {
+        place: sampled
+        for place, sampled in sampled_replies(steps).items()
+        if sampled.behavior_logprobs is not None
+    }
+    if not by_place:
         return {}
+    places, calls = list(by_place), list(by_place.values())
     temperature, top_p = temperature_of(played, "train"), top_p_of(played, "train")
 
     def sums(weights: SmallModel) -> list[float]:

@@ -1,8 +1,9 @@
 """The judgement of a run's credit: what estimators gave the measured steps, against Q - V."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sqlalchemy.orm import Session
@@ -14,15 +15,20 @@ from longhaul_core.store import queries
 from longhaul_core.store.queries import ContinuedStep, GroupId
 from longhaul_core.truth import (
     SampledAdvantage,
+    compare_gradients,
     planted_right,
     planted_wrong,
     sampled_advantage,
     score_against_truth,
+    shuffled,
 )
-from longhaul_core.truth.judging import BoolArray
-from longhaul_core.truth.tables import Figures, figures_by_chance, figures_of
+from longhaul_core.truth.judging import BoolArray, GroupAdvantages
+from longhaul_core.truth.tables import Figures, figures_by_chance, figures_of, range_of
 from longhaul_trainer.play.truth.continuations import Stored
 from longhaul_trainer.play.truth.selection import Place, Selection
+
+if TYPE_CHECKING:
+    from longhaul_trainer.play.truth.gradients import Gradients
 
 __all__ = ["Report", "Truth", "report_of", "sampled_steps"]
 
@@ -30,6 +36,9 @@ AS_TRAINED = "as trained"
 RIGHT, WRONG, SHUFFLED = "*planted right*", "*planted wrong*", "*shuffled truth*"
 HALVES = "*half of the continuations*"
 NUM_SHUFFLES = 100
+NUM_SHUFFLED_GRADIENTS = 20
+"""Each is a pass over all measured replies."""
+COSINE, VARIANCE = "gradient cosine", "gradient variance"
 
 Truth = Mapping[Place, SampledAdvantage]
 Advantages = list[list[FloatArray]]
@@ -62,6 +71,7 @@ def report_of(
     *,
     halves: tuple[Truth, Truth] | None = None,
     further: Mapping[str, Mapping[Place, float]] | None = None,
+    gradients: "Gradients | None" = None,
 ) -> Report:
     """Judge every built-in estimator, the run's own credit, and the controls.
 
@@ -71,8 +81,9 @@ def report_of(
         steps: What they were worth.
         halves: The same by each half of their continuations, where it is sampled.
         further: Other credit of these steps, by name.
+        gradients: Of small weights; without them no gradients are compared.
     """
-    judged = _Judged(session, selection.groups, steps)
+    judged = _Judged(session, selection.groups, steps, gradients)
     for group in selection.groups:
         judged.read(group)
     judged.add(further or {})
@@ -118,9 +129,11 @@ class _Judged:
         session: Session,
         groups: Sequence[GroupId],
         steps: Truth,
+        gradients: "Gradients | None",
     ) -> None:
         self._session = session
         self._steps = steps
+        self._gradients = gradients
         self._episodes: list[list[tuple[str, int]]] = []
         """Of each group, the episodes that ended, with their numbers of steps."""
         self._credit: dict[str, dict[Place, float]] = {
@@ -159,16 +172,55 @@ class _Judged:
         effects = self._effects(self._steps)
         rows = {name: self._arrays(credit) for name, credit in self._credit.items() if credit}
         rows |= {RIGHT: planted_right(truth), WRONG: planted_wrong(truth)}
+        gradients_of = self._gradients_by(truth)
         judged = {
             name: figures_of(score_against_truth(credit, truth, effects=effects))
+            | gradients_of(credit)
             for name, credit in rows.items()
         }
-        judged[SHUFFLED] = figures_by_chance(truth, num_shuffles=NUM_SHUFFLES, effects=effects)
+        judged[SHUFFLED] = figures_by_chance(
+            truth, num_shuffles=NUM_SHUFFLES, effects=effects
+        ) | _by_chance([gradients_of(shuffled(truth, seed=seed)) for seed in self._shuffles])
         if halves is not None:
             one, other = (self._arrays(_advantages(half)) for half in halves)
             effects = self._effects(halves[1])
-            judged[HALVES] = figures_of(score_against_truth(one, other, effects=effects))
+            judged[HALVES] = figures_of(
+                score_against_truth(one, other, effects=effects)
+            ) | self._gradients_by(other)(one)
         return judged
+
+    @property
+    def _shuffles(self) -> range:
+        return range(0 if self._gradients is None else NUM_SHUFFLED_GRADIENTS)
+
+    def _gradients_by(
+        self, truth: Sequence[GroupAdvantages]
+    ) -> Callable[[Sequence[GroupAdvantages]], Figures]:
+        """Compares the gradient of a credit with that of a truth; no figures without weights."""
+        if self._gradients is None:
+            return lambda credit: {}
+        of_groups = self._gradients
+        truth_GP = of_groups(self._of_known_steps(truth, truth))
+
+        def figures(credit: Sequence[GroupAdvantages]) -> Figures:
+            credit_GP = of_groups(self._of_known_steps(credit, truth))
+            found = compare_gradients(credit_GP, truth_GP)
+            return {COSINE: found.cosine, VARIANCE: found.variance}
+
+        return figures
+
+    def _of_known_steps(
+        self, credit: Sequence[GroupAdvantages], truth: Sequence[GroupAdvantages]
+    ) -> list[dict[Place, float]]:
+        """The credit of each group's steps whose truth is known."""
+        return [
+            {
+                (episode, step): float(credit_N[step])
+                for (episode, _), credit_N, truth_N in zip(episodes, *of_group, strict=True)
+                for step in np.flatnonzero(~np.isnan(truth_N) & ~np.isnan(credit_N)).tolist()
+            }
+            for episodes, *of_group in zip(self._episodes, credit, truth, strict=True)
+        ]
 
     def _arrays(self, values: Mapping[Place, float]) -> Advantages:
         return [
@@ -196,6 +248,12 @@ class _Judged:
 
 def _advantages(steps: Truth) -> dict[Place, float]:
     return {place: found.advantage.estimate for place, found in steps.items()}
+
+
+def _by_chance(of_each: Sequence[Figures]) -> Figures:
+    """The mean over shuffles, and the range that holds 95 % of them."""
+    columns = of_each[0] if of_each else ()
+    return {column: range_of([figures[column] for figures in of_each]) for column in columns}
 
 
 def _at_lambda_0(groups: Sequence[Group], settings: EstimatorSettings) -> list[GroupCredit]:
