@@ -93,7 +93,7 @@ def test_dropping_leaves_out_the_oldest_and_never_lengthens_the_prompt(build: Bu
         assert f"room {oldest + 1:03}" in everything
 
 
-@pytest.mark.parametrize("kind", ["none", "window", "full"])
+@pytest.mark.parametrize("kind", [kind for kind in MEMORIES if kind != "summary"])
 def test_what_drops_everything_shows_what_a_fresh_memory_does(kind: str) -> None:
     memory = after(build_memory(kind, size=3, template=TEMPLATE), 5)
     fresh = build_memory(kind, size=3, template=TEMPLATE)
@@ -117,17 +117,19 @@ def test_dropping_more_than_there_is_is_refused(build: Build) -> None:
         memory.compose(seen(0), drop=-1)
 
 
-@pytest.mark.parametrize("kind", ["none", "window", "summary"])
-@given(size=st.integers(1, 6), every=st.integers(1, 4), extra=st.integers(0, 60))
+@pytest.mark.parametrize("kind", [kind for kind in MEMORIES if kind != "full"])
+@given(size=st.integers(1, 6), more=st.integers(1, 4), extra=st.integers(0, 60))
 def test_the_prompt_of_a_bounded_memory_does_not_grow_with_the_step(
-    kind: str, size: int, every: int, extra: int
+    kind: str, size: int, more: int, extra: int
 ) -> None:
     def made() -> Memory:
-        return build_memory(kind, size=size, summarize_every=every, template=TEMPLATE)
+        return build_memory(
+            kind, size=size, summarize_every=more, max_earlier=more, template=TEMPLATE
+        )
 
-    full = size + every - 1 if kind == "summary" else size
+    full = {"none": 0, "window": size, "summary": size + more - 1}.get(kind, size + more)
     # A summary's prompt is longest before the next summary.
-    at_window = after(made(), full + (every if kind == "summary" else 0))
+    at_window = after(made(), full + (more if kind == "summary" else 0))
     later = after(made(), full + extra)
     assert length(later.compose(seen(99))) <= length(at_window.compose(seen(99)))
     if kind != "summary":

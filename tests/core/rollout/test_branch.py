@@ -29,7 +29,13 @@ from longhaul_core.environment import (
     StepResult,
 )
 from longhaul_core.errors import ConfigError
-from longhaul_core.memory import FullHistory, Memory, PromptTemplate, WindowMemory
+from longhaul_core.memory import (
+    FullHistory,
+    KeyEventsMemory,
+    Memory,
+    PromptTemplate,
+    WindowMemory,
+)
 from longhaul_core.memory.base import MemoryContext
 from longhaul_core.memory.summary import SummaryMemory
 from longhaul_core.policy import Shortenable
@@ -239,7 +245,11 @@ class _Numbered(ScriptedPolicy):
         super().__init__([f"{word}{number}" for number in range(20)])
 
 
-@pytest.mark.parametrize("build_memory", [full, summarising])
+def key_events() -> Memory:
+    return KeyEventsMemory(size=1, max_earlier=1, template=PromptTemplate(instruction="Now."))
+
+
+@pytest.mark.parametrize("build_memory", [full, summarising, key_events])
 def test_the_prompt_of_the_step_is_the_stored_one(build_memory: Callable[[], Memory]) -> None:
     agent = make_agent(_Numbered("stored"), build_memory=build_memory, max_reply_tokens=64)
     recorded = trajectory(played(agent=agent))

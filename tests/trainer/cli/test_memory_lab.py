@@ -11,6 +11,7 @@ from longhaul_trainer.cli.arguments import console_of
 from longhaul_trainer.cli.main import app
 from longhaul_trainer.cli.memory_lab import described_memory
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.play.memory_lab.recompose import named
 from longhaul_viewer.demo import unpack_demo
 from trainer.play.imitation.conftest import experts
 
@@ -89,7 +90,14 @@ def test_a_memory_is_named_by_kind_and_size_or_by_a_file(tmp_path: Path) -> None
     file.write_text('[memory]\nkind = "window"\nsize = 7\n', "utf-8")
 
     found = [
-        described_memory(words) for words in ("full", "window:3", "my.module:Mine:4", str(file))
+        described_memory(words)
+        for words in (
+            "full",
+            "window:3",
+            "my.module:Mine:4",
+            str(file),
+            "key_events,max_earlier=8",
+        )
     ]
 
     assert [(memory.kind, memory.size) for memory in found] == [
@@ -97,4 +105,15 @@ def test_a_memory_is_named_by_kind_and_size_or_by_a_file(tmp_path: Path) -> None
         ("window", 3),
         ("my.module:Mine", 4),
         ("window", 7),
+        ("key_events", 2),
     ]
+    assert found[-1].max_earlier == 8
+    assert [named(memory) for memory in found] == [
+        "full",
+        "window:3",
+        "my.module:Mine:4",
+        "window:7",
+        "key_events:2,max_earlier=8",
+    ]
+    with pytest.raises(ConfigError, match=r"memory\.max_earlier = 0"):
+        described_memory("key_events,max_earlier=0")

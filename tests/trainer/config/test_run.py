@@ -369,6 +369,10 @@ def parse_description(table: dict[str, object]) -> Description:
             'memory.train_summaries = true means nothing to memory.kind = "none"',
         ),
         (
+            {"memory": {"max_earlier": 2}},
+            'memory.max_earlier = 2 means nothing to memory.kind = "window"; it is for key_events',
+        ),
+        (
             {"retention": {"sampled_groups": 2}},
             "retention.sampled_groups = 2 means nothing without retention.full_",
         ),

@@ -3,6 +3,7 @@
 from longhaul_core.memory.base import Complete, Memory, MemoryContext
 from longhaul_core.memory.build import MEMORIES, build_memory
 from longhaul_core.memory.full import FullHistory
+from longhaul_core.memory.key_events import KeyEventsMemory
 from longhaul_core.memory.none import NoMemory
 from longhaul_core.memory.summary import SummaryMemory
 from longhaul_core.memory.template import (
@@ -20,6 +21,7 @@ __all__ = [
     "Complete",
     "FullHistory",
     "InstructionPlace",
+    "KeyEventsMemory",
     "Memory",
     "MemoryContext",
     "NoMemory",

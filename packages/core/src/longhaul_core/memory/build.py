@@ -6,6 +6,7 @@ from typing import cast
 from longhaul_core.components import build_component
 from longhaul_core.memory.base import Memory
 from longhaul_core.memory.full import FullHistory
+from longhaul_core.memory.key_events import KeyEventsMemory
 from longhaul_core.memory.none import NoMemory
 from longhaul_core.memory.summary import SummaryMemory
 from longhaul_core.memory.template import PromptTemplate
@@ -27,9 +28,10 @@ MEMORIES: Mapping[str, Callable[..., Memory]] = {
     "window": WindowMemory,
     "full": _full,
     "summary": SummaryMemory,
+    "key_events": KeyEventsMemory,
 }
-"""The memories that ship with the framework; each is made of `size=` and `template=`, a summary of
-its own settings too."""
+"""The memories that ship with the framework; each is made of `size=` and `template=`, and of the
+settings that are for it alone."""
 
 
 def build_memory(
@@ -40,18 +42,20 @@ def build_memory(
     summarize_every: int = 4,
     max_summary_tokens: int | None = None,
     train_summaries: bool = False,
+    max_earlier: int = 4,
 ) -> Memory:
     """A fresh memory for one episode.
 
     Args:
         kind: One of `MEMORIES`, or `package.module:name` of a class or function of one's own.
         template: How prompts are laid out.
-        size: Exchanges that a window, or a summary's prompt, shows as they were, at least 1; a
-            memory of one's own gets it too.
+        size: Last exchanges that are shown as they were, at least 1; not read by `none` and `full`.
+            A memory of one's own gets it too.
         summarize_every: Exchanges that a summary memory takes into its summary at a time, at
             least 1; not read by the others, nor are the next two.
         max_summary_tokens: Longest summary; None stands for the agent's longest reply.
         train_summaries: Whether the tokens of summaries are in the loss.
+        max_earlier: Exchanges before the last ones that `key_events` shows, at least 1.
 
     Raises:
         ConfigError: If the kind is not known, a number is out of range, or a memory of one's own
@@ -64,6 +68,8 @@ def build_memory(
             "max_summary_tokens": max_summary_tokens,
             "trained": train_summaries,
         }
+    if kind == "key_events":
+        arguments["max_earlier"] = max_earlier
     made = build_component(
         kind,
         MEMORIES,

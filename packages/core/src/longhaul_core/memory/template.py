@@ -60,7 +60,12 @@ class PromptTemplate:
         return _system_message("\n".join(filter(None, (self.system, self.instruction))))
 
     def user_message(
-        self, observation: Observation, past: Sequence[str] = (), *, summary: str = ""
+        self,
+        observation: Observation,
+        past: Sequence[str] = (),
+        *,
+        summary: str = "",
+        earlier: Sequence[str] = (),
     ) -> Message:
         """The message that asks for the next action: text, then the observation's pictures.
 
@@ -68,8 +73,9 @@ class PromptTemplate:
             observation: What the policy is to act on.
             past: Finished exchanges as `past_line` writes them, oldest first.
             summary: What is known of the exchanges before those; empty where nothing is.
+            earlier: Some of the exchanges before those, as `past_line` writes them, oldest first.
         """
-        lines = _story(past, summary=summary)
+        lines = _story(past, summary=summary, earlier=earlier)
         if lines:
             lines.append("Now:")
         lines.append(observation.text)
@@ -110,9 +116,10 @@ def _system_message(text: str) -> tuple[Message, ...]:
     return (Message(role="system", content=text),) if text else ()
 
 
-def _story(past: Sequence[str], *, summary: str) -> list[str]:
+def _story(past: Sequence[str], *, summary: str, earlier: Sequence[str] = ()) -> list[str]:
     """The lines about the past; none without one."""
-    return [*(["Summary:", summary] if summary else []), *(["Past:", *past] if past else [])]
+    parts = (("Summary:", [summary] if summary else []), ("Earlier:", earlier), ("Past:", past))
+    return [line for head, lines in parts if lines for line in (head, *lines)]
 
 
 def build_template(

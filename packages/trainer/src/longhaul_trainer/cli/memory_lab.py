@@ -19,9 +19,9 @@ def memory_lab(  # noqa: PLR0913  options of a command
     memory: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KIND[:SIZE]|FILE",
-            help="Beside the run's own: as memory.kind and memory.size have it, or a TOML file "
-            "with a [memory]; may be repeated.",
+            metavar="KIND[:SIZE][,KEY=VALUE…]|FILE",
+            help="Beside the run's own: as memory.kind, memory.size and further keys of it have "
+            "it, or a TOML file with a [memory]; may be repeated.",
         ),
     ] = None,
     last: Annotated[
@@ -72,18 +72,20 @@ def described_memory(words: str) -> MemoryConfig:
     """A memory as `--memory` names it.
 
     Args:
-        words: `KIND`, `KIND:SIZE`, or the path of a TOML file that ends with `.toml`.
+        words: `KIND`, `KIND:SIZE`, either with `,KEY=VALUE` for further settings, or the path of a
+            TOML file that ends with `.toml`.
 
     Raises:
         ConfigError: It is none, with its key, its value and the limit.
     """
     if words.endswith(".toml"):
         return load_default_config(layers=[Path(words)]).memory
-    kind, _, size = words.rpartition(":")
+    named, *others = words.split(",")
+    kind, _, size = named.rpartition(":")
     if not size.isdecimal():
-        kind, size = words, ""
-    settings = [f"memory.kind={kind}", *([f"memory.size={size}"] if size else [])]
+        kind, size = named, ""
+    settings = [f"kind={kind}", *([f"size={size}"] if size else []), *others]
     try:
-        return load_default_config(settings).memory
+        return load_default_config([f"memory.{each}" for each in settings]).memory
     except ConfigError as error:
         raise ConfigError(f"--memory {words!r}: {error}") from error

@@ -187,16 +187,27 @@ class HorizonScheduleConfig(Section):
             )
 
 
+_OF_ONE_KIND = {
+    "max_earlier": "key_events",
+    "summarize_every": "summary",
+    "max_summary_tokens": "summary",
+    "train_summaries": "summary",
+}
+"""Settings of `[memory]` that are for one kind alone."""
+
+
 class MemoryConfig(Section):
     """The part of an episode's past that its next prompt shows."""
 
     kind: Annotated[str, BuiltInOrOwn(dict.fromkeys(MEMORIES, ""))] = "window"
     """The current observation alone, the last exchanges, all of them as chat turns, or the last
-    ones below a summary of those before, which the model itself writes; or a memory of your own,
-    which is called with `size=` and `template=` for each episode."""
+    ones below a summary of those before, which the model itself writes, or below those before in
+    which something new was seen; or a memory of your own, which is called with `size=` and
+    `template=` for each episode."""
     size: int = Field(default=2, ge=1)
-    """Exchanges that a `window` shows, or a `summary` as they were; `none` and `full` do not read
-    it."""
+    """The last exchanges, which are shown as they were; `none` and `full` do not read it."""
+    max_earlier: int = Field(default=4, ge=1)
+    """Exchanges before the last `size` that are shown at most; for `key_events` only."""
     summarize_every: int = Field(default=4, ge=1)
     """Exchanges that go into the summary at a time: between `size` and `size + summarize_every - 1`
     are shown as they were; for `summary` only."""
@@ -209,15 +220,13 @@ class MemoryConfig(Section):
     unless `loss.purposes` gives both a share; for `summary` only."""
 
     def remarks(self) -> Generator[Remark]:
-        """Summaries are of one kind alone."""
-        if self.kind == "summary":
-            return
-        for name in ("summarize_every", "max_summary_tokens", "train_summaries"):
+        """Settings that are for other kinds."""
+        for name, kind in _OF_ONE_KIND.items():
             value = getattr(self, name)
-            if value != type(self).model_fields[name].default:
+            if self.kind != kind and value != type(self).model_fields[name].default:
                 yield Remark(
                     f"memory.{name} = {toml_value(value)} means nothing to memory.kind = "
-                    f'"{self.kind}"; it is for summary',
+                    f'"{self.kind}"; it is for {kind}',
                     name,
                 )
 

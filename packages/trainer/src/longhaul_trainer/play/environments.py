@@ -196,6 +196,7 @@ def memory_builder(
         summarize_every=memory.summarize_every,
         max_summary_tokens=memory.max_summary_tokens,
         train_summaries=memory.train_summaries,
+        max_earlier=memory.max_earlier,
     )
 
 

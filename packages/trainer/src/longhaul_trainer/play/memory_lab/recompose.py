@@ -20,6 +20,7 @@ from longhaul_core.store.queries import GroupId
 from longhaul_core.types import FailedEpisode, Trajectory
 from longhaul_trainer.config import MixedEnvironmentConfig, RunConfig
 from longhaul_trainer.config.episodes import MemoryConfig
+from longhaul_trainer.config.toml import toml_value
 from longhaul_trainer.play.environments import descriptions_of, memory_builder, prompt_template
 from longhaul_trainer.play.imitation.player import (
     Repeated,
@@ -47,7 +48,13 @@ OWN = "the run's own"
 def named(memory: MemoryConfig) -> str:
     """A memory as `--memory` has it; those without a size are called by their kind."""
     has_size = memory.kind not in ("none", "full")
-    return f"{memory.kind}:{memory.size}" if has_size else memory.kind
+    others = memory.model_dump(exclude={"kind", "size"}, exclude_defaults=True)
+    return ",".join(
+        [
+            f"{memory.kind}:{memory.size}" if has_size else memory.kind,
+            *(f"{name}={toml_value(value)}" for name, value in others.items()),
+        ]
+    )
 
 
 class LabEpisode(NamedTuple):
