@@ -119,7 +119,10 @@ def test_further_calls_of_a_step_have_seeds_of_their_own() -> None:
     assert len(set(seeds)) == 4
 
 
-def test_a_plan_is_shortened_like_the_action_and_pictures_stay_below_the_text() -> None:
+@pytest.mark.parametrize(("longest", "of_memory"), [(60, 1000), (1000, 60)])
+def test_a_plan_is_shortened_like_the_action_and_pictures_stay_below_the_text(
+    longest: int, of_memory: int
+) -> None:
     picture = Picture.of(b"view")
 
     class Seen(ScriptedEnvironment):
@@ -131,7 +134,8 @@ def test_a_plan_is_shortened_like_the_action_and_pictures_stay_below_the_text() 
         planning(ScriptedPolicy(), memory),
         environment=Seen([0.0] * 9),
         horizon=4,
-        max_prompt_tokens=60,
+        max_prompt_tokens=longest,
+        max_memory_tokens=of_memory,
     )
     steps = steps_of(outcome)
 

@@ -11,7 +11,9 @@ from longhaul_core.rollout import EpisodeLimits
 LIMITS = EpisodeLimits(horizon=5, max_prompt_tokens=1000)
 
 
-@pytest.mark.parametrize("field", ["horizon", "max_prompt_tokens", "max_episode_tokens"])
+@pytest.mark.parametrize(
+    "field", ["horizon", "max_prompt_tokens", "max_memory_tokens", "max_episode_tokens"]
+)
 def test_a_limit_below_one_is_refused(field: str) -> None:
     with pytest.raises(ConfigError, match=f"{field} must be at least 1, got 0"):
         replace(LIMITS, **{field: 0})

@@ -5,9 +5,12 @@ import re
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fakes import (
     ByteRenderer,
@@ -23,13 +26,14 @@ from fakes import (
     make_task,
 )
 from longhaul_core.environment import Environment, StepResult
-from longhaul_core.errors import MAX_MESSAGE_CHARACTERS
+from longhaul_core.errors import MAX_MESSAGE_CHARACTERS, TokensSpent
 from longhaul_core.memory import FullHistory, Memory, NoMemory, PromptTemplate, WindowMemory
-from longhaul_core.policy import Completion, Policy, Prompt, Sampling
+from longhaul_core.policy import Completion, Policy, Prompt, Sampling, Shortenable
 from longhaul_core.rollout import (
     Agent,
     EpisodeLimits,
     EpisodeOutcome,
+    EpisodeSession,
     EpisodeSpec,
     run_episode,
     step_seed,
@@ -207,6 +211,67 @@ def test_a_long_prompt_loses_its_oldest_exchanges_and_the_step_counts_them() -> 
     assert prompt_lengths(trajectory) == [13, 41, 69, 69, 69]
     assert [call.dropped_exchanges for call in calls] == [0, 0, 0, 1, 2]
     assert calls[4].messages[0].content == "after 2"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "limit", "lengths", "dropped"),
+    [
+        # As above; the wish is for a prompt with one exchange, of 41 bytes, or up to 68.
+        (41, 1000, [13, 41, 41, 41, 41], [0, 0, 1, 2, 3]),
+        (68, 1000, [13, 41, 41, 41, 41], [0, 0, 1, 2, 3]),
+        (69, 1000, [13, 41, 69, 69, 69], [0, 0, 0, 1, 2]),
+        # Nothing is that short: the observation stands alone.
+        (12, 1000, [13, 13, 13, 13, 13], [0, 1, 2, 3, 4]),
+        # The model's limit is the shorter one.
+        (69, 41, [13, 41, 41, 41, 41], [0, 0, 1, 2, 3]),
+    ],
+)
+def test_a_memory_that_has_a_number_of_tokens_shows_what_fits_and_ends_no_episode(
+    wanted: int, limit: int, lengths: list[int], dropped: list[int]
+) -> None:
+    agent = make_agent(build_memory=lambda: FullHistory(template=PromptTemplate()))
+    world = ScriptedEnvironment(rewards=[0.0] * 9)
+
+    trajectory = trajectory_of(
+        play(world, agent, horizon=5, max_prompt_tokens=limit, max_memory_tokens=wanted)
+    )
+
+    assert prompt_lengths(trajectory) == lengths
+    calls = [call for step in trajectory.steps for call in step.calls]
+    assert [call.dropped_exchanges for call in calls] == dropped
+    assert trajectory.stop_reason is StopReason.HORIZON_REACHED
+
+
+@given(
+    rooms=st.lists(st.integers(0, 9), max_size=8),
+    here=st.integers(1, 9),
+    limit=st.integers(1, 50),
+    wanted=st.integers(1, 50) | st.none(),
+)
+def test_a_prompt_is_shortened_as_its_definition_says(
+    rooms: list[int], here: int, limit: int, wanted: int | None
+) -> None:
+    def without(drop: int) -> tuple[Message, ...]:
+        return (Message(role="user", content="x" * (sum(rooms[drop:]) + here)),)
+
+    prompt = Shortenable(compose=without, num_droppable=lambda: len(rooms), max_tokens=wanted)
+    session = EpisodeSession(
+        EpisodeSpec(task=make_task(), seed=0),
+        limits=limits(max_prompt_tokens=limit),
+        responder=make_agent(),
+    )
+    session.observe(Observation(text="here"))
+
+    render = ByteRenderer().render
+    lengths = [len(render(without(drop))) for drop in range(len(rooms) + 1)]
+    best = [length for length in lengths if length <= min(limit, wanted or limit)]
+    call = None
+    with suppress(TokensSpent):
+        call = asyncio.run(session.complete(prompt))
+
+    shortest = lengths[-1] if lengths[-1] <= limit else None
+    expected = best[0] if best else shortest
+    assert (call and call.sampled and len(call.sampled.prompt_tokens)) == expected
 
 
 def test_a_prompt_that_nothing_shortens_truncates_after_the_first_step() -> None:

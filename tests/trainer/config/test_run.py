@@ -117,6 +117,11 @@ def test_there_is_a_file_for_every_estimator_and_every_loss() -> None:
             "memory.max_summary_tokens = 65 is more than rollout.max_reply_tokens = 64",
         ),
         (
+            {"memory": {"max_tokens": 513}},
+            "memory.max_tokens = 513 is more than rollout.max_prompt_tokens = 512, which bounds "
+            "every prompt; lower it to that, or leave it out",
+        ),
+        (
             {
                 "trainer": {"mode": "colocate_async", "prefetch_batches": 1, "max_staleness": 1},
                 "sampling": {"extra_tasks": 2},
@@ -371,6 +376,10 @@ def parse_description(table: dict[str, object]) -> Description:
         (
             {"memory": {"max_earlier": 2}},
             'memory.max_earlier = 2 means nothing to memory.kind = "window"; it is for key_events',
+        ),
+        (
+            {"memory": {"kind": "none", "max_tokens": 9}},
+            'memory.max_tokens = 9 means nothing to memory.kind = "none", which shows no exchange',
         ),
         (
             {"retention": {"sampled_groups": 2}},

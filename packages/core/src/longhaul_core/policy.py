@@ -49,6 +49,8 @@ class Shortenable:
     """The messages without this many of the oldest exchanges; more never makes them longer."""
     num_droppable: Callable[[], int]
     """How many exchanges can be left out, at least 0."""
+    max_tokens: int | None = None
+    """Longest prompt that an exchange may stand in; None for as long as the model's may be."""
 
     def changed(self, change: Callable[[tuple[Message, ...]], tuple[Message, ...]]) -> Self:
         """The same prompt with its messages changed, whatever is left out of them."""

@@ -88,6 +88,19 @@ def test_the_prompts_of_another_memory_are_those_of_a_run_that_has_it(
     assert (found["full"].growth or 0) > 2 * abs(found["window:1"].growth or 0)
 
 
+def test_a_memory_that_has_a_number_of_tokens_is_shortened_to_it(experts: RunConfig) -> None:
+    long = MemoryConfig(kind="window", size=9)
+    longest = int(lab(experts, [], stored(experts)).figures()[OWN].mean_tokens)
+
+    found = lab(experts, [long, long.model_copy(update={"max_tokens": longest})], stored(experts))
+
+    figures = found.figures()
+    unbounded, bounded = figures["window:9"], figures[f"window:9,max_tokens={longest}"]
+    assert bounded.high_tokens <= longest < unbounded.high_tokens
+    assert bounded.num_shortened > unbounded.num_shortened == figures[OWN].num_shortened == 0
+    assert bounded.num_unreached == 0
+
+
 def test_prompts_that_are_not_the_stored_ones_are_compared_with_none(experts: RunConfig) -> None:
     made = lab(numbers(experts, "prompt.instruction=Write + or -."), [WINDOW_1], stored(experts))
     with pytest.raises(ConfigError, match=r"^97 of 97 stored prompts are not .* as step 0 of "):

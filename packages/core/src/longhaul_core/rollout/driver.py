@@ -98,6 +98,7 @@ class EnvironmentDriver:
         return Shortenable(
             compose=lambda drop: memory.compose(observation, drop=drop),
             num_droppable=lambda: memory.num_remembered,
+            max_tokens=self._limits.max_memory_tokens,
         )
 
     async def begin(self) -> None:

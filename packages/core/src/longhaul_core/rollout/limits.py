@@ -1,7 +1,7 @@
 """What bounds one episode.
 
-The first three are ours and *truncate*: the episode stays in every baseline. The
-others catch something broken and *fail* the episode: it is recorded with its cause
+The limits on steps and tokens are ours and *truncate*: the episode stays in every baseline.
+The others catch something broken and *fail* the episode: it is recorded with its cause
 and never scored.
 """
 
@@ -21,6 +21,10 @@ class EpisodeLimits:
     """Most steps, at least 1."""
     max_prompt_tokens: int
     """Longest prompt of a call, at least 1. The memory shortens a longer one."""
+    max_memory_tokens: int | None = None
+    """Longest prompt of an action, or of a plan for it, that remembered exchanges stand in: of a
+    longer one the oldest are left out, and all of them where the rest alone is as long. None for
+    `max_prompt_tokens`."""
     max_episode_tokens: int | None = None
     """Most tokens read and written by all calls of the episode together; None for no such limit. A
     call begins only if its prompt and a longest reply fit, so no reply is cut by it."""
@@ -40,6 +44,7 @@ class EpisodeLimits:
             for name, value in (
                 ("horizon", self.horizon),
                 ("max_prompt_tokens", self.max_prompt_tokens),
+                ("max_memory_tokens", self.max_memory_tokens),
                 ("max_episode_tokens", self.max_episode_tokens),
                 ("max_observation_characters", self.max_observation_characters),
             )

@@ -726,7 +726,11 @@ class EpisodeSession:
 def _shortened(
     prompt: Shortenable, rendered: Callable[[tuple[Message, ...]], Prompt], *, limit: int
 ) -> tuple[Prompt, int]:
-    """The prompt of at most `limit` tokens that leaves out least; the whole one if none is."""
+    """The prompt of at most `limit` and `prompt.max_tokens` tokens that leaves out least.
+
+    If none is, the one that leaves out all, where `limit` allows it, and else the whole one.
+    """
+    fitting = limit if prompt.max_tokens is None else min(limit, prompt.max_tokens)
 
     def without(drop: int) -> Prompt:
         with attributed_to(MemoryFailure, "memory.compose"):
@@ -734,11 +738,13 @@ def _shortened(
         return rendered(messages)
 
     whole = without(0)
-    if len(whole.tokens) <= limit:
+    if len(whole.tokens) <= fitting:
         return whole, 0
     with attributed_to(MemoryFailure, "memory.num_remembered"):
         drops = range(1, prompt.num_droppable() + 1)
-    place = bisect_left(drops, True, key=lambda drop: len(without(drop).tokens) <= limit)
-    if place == len(drops):
-        return whole, 0
-    return without(drops[place]), drops[place]
+    place = bisect_left(drops, True, key=lambda drop: len(without(drop).tokens) <= fitting)
+    for drop in drops[place : place + 1] or drops[-1:]:
+        shortest = without(drop)
+        if len(shortest.tokens) <= limit:
+            return shortest, drop
+    return whole, 0

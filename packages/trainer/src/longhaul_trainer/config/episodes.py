@@ -208,6 +208,11 @@ class MemoryConfig(Section):
     """The last exchanges, which are shown as they were; `none` and `full` do not read it."""
     max_earlier: int = Field(default=4, ge=1)
     """Exchanges before the last `size` that are shown at most; for `key_events` only."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Longest prompt of an action that exchanges stand in, as the run's tokenizer counts it: the
+    oldest are left out beyond it, and all of them where the observation alone makes it as long. At
+    most `rollout.max_prompt_tokens`, which it is if left out. A hosted model, whose tokens nobody
+    here knows, reads the prompt whole."""
     summarize_every: int = Field(default=4, ge=1)
     """Exchanges that go into the summary at a time: between `size` and `size + summarize_every - 1`
     are shown as they were; for `summary` only."""
@@ -221,6 +226,12 @@ class MemoryConfig(Section):
 
     def remarks(self) -> Generator[Remark]:
         """Settings that are for other kinds."""
+        if self.kind == "none" and self.max_tokens is not None:
+            yield Remark(
+                f"memory.max_tokens = {self.max_tokens} means nothing to memory.kind = "
+                '"none", which shows no exchange',
+                "max_tokens",
+            )
         for name, kind in _OF_ONE_KIND.items():
             value = getattr(self, name)
             if self.kind != kind and value != type(self).model_fields[name].default:

@@ -173,13 +173,7 @@ class RunConfig(Section):
             )
         yield from self._critic_contradictions()
         yield from self._baselines_without_agents()
-        for summary in {memory.max_summary_tokens for memory in self._memories}:
-            if summary is not None and summary > self.rollout.max_reply_tokens:
-                yield (
-                    f"memory.max_summary_tokens = {summary} is more than rollout.max_reply_tokens "
-                    f"= {self.rollout.max_reply_tokens}, which bounds every reply; lower it to "
-                    "that, or leave it out"
-                )
+        yield from self._memories_beyond_limits()
         yield from self._penalty_that_is_never_whole()
         if self.loss.purposes and self.algorithm.loss_unit == "fixed_token":
             yield (
@@ -351,6 +345,19 @@ class RunConfig(Section):
                 f"algorithm.overlong_end_tokens = {end} is more than {replies} = {longest}; "
                 "no reply would ever pay the whole penalty"
             )
+
+    def _memories_beyond_limits(self) -> Generator[str]:
+        for own, limit, bounded in (
+            ("max_tokens", "max_prompt_tokens", "prompt"),
+            ("max_summary_tokens", "max_reply_tokens", "reply"),
+        ):
+            longest = getattr(self.rollout, limit)
+            for value in {getattr(memory, own) for memory in self._memories} - {None}:
+                if value > longest:
+                    yield (
+                        f"memory.{own} = {value} is more than rollout.{limit} = {longest}, which "
+                        f"bounds every {bounded}; lower it to that, or leave it out"
+                    )
 
     def _rows_that_cannot_be(self) -> Generator[str]:
         longest_row = self.rollout.max_prompt_tokens + self.rollout.max_reply_tokens

@@ -98,6 +98,7 @@ def limits_of(
     return EpisodeLimits(
         horizon=horizon,
         max_prompt_tokens=rollout.max_prompt_tokens,
+        max_memory_tokens=environment.memory.max_tokens,
         max_episode_tokens=rollout.max_episode_tokens,
         max_observation_characters=environment.max_observation_characters,
         reset_deadline_seconds=environment.reset_deadline_seconds,

@@ -128,14 +128,17 @@ class MemoryLab:
                 "no memory that another could replace"
             )
         self._config = config
-        self._entries = {entry.id: entry for entry in config.played_environments}
-        self._memories = _told_apart(memories, self._entries.values())
+        self._environments = [entry.id for entry in config.played_environments]
+        self._memories = _told_apart(memories, config.played_environments)
         self._player = unasked_player(config)
         descriptions = descriptions_of(config)
-        self._agents = {
-            (name, entry.id): self._agent(entry, memory, descriptions)
-            for entry in self._entries.values()
+        self._entries = {
+            (name, entry.id): entry.model_copy(update={"memory": memory})
+            for entry in config.played_environments
             for name, memory in ((OWN, entry.memory), *self._memories.items())
+        }
+        self._agents = {
+            place: self._agent(entry, descriptions) for place, entry in self._entries.items()
         }
         for agent in self._agents.values():
             agent.build_memory()
@@ -144,16 +147,12 @@ class MemoryLab:
         self.integrity = Integrity()
 
     def _agent(
-        self,
-        entry: MixedEnvironmentConfig,
-        memory: MemoryConfig,
-        descriptions: Mapping[str, EnvironmentDescription],
+        self, entry: MixedEnvironmentConfig, descriptions: Mapping[str, EnvironmentDescription]
     ) -> Agent:
         template = prompt_template(entry, descriptions[entry.id])
-        chosen = entry.model_copy(update={"memory": memory})
         return replace(
             self._player.agent(entry.id, "train"),
-            build_memory=memory_builder(chosen, template=template),
+            build_memory=memory_builder(entry, template=template),
         )
 
     async def close(self) -> None:
@@ -168,10 +167,10 @@ class MemoryLab:
                 through it, or a memory asks the model for what the store does not have.
         """
         environment = episode.recorded.task.environment
-        if environment not in self._entries:
+        if environment not in self._environments:
             raise ConfigError(
                 f"{episode.episode_id} is an episode of {environment}, and the run plays "
-                f"{', '.join(self._entries)}: name a file that describes it by --config"
+                f"{', '.join(self._environments)}: name a file that describes it by --config"
             )
         asks = asks_more(self._config, environment)
         own = await self._again(episode, OWN, episode.recorded, asks_more=asks)
@@ -196,7 +195,7 @@ class MemoryLab:
     async def _again(
         self, episode: LabEpisode, name: str, recorded: Trajectory, *, asks_more: bool
     ) -> Trajectory:
-        entry = self._entries[recorded.task.environment]
+        entry = self._entries[name, recorded.task.environment]
         outcome = await played_again(
             EpisodeSpec(task=recorded.task, seed=0),
             recorded,
