@@ -73,6 +73,7 @@ def test_what_the_demos_engine_read_is_composed_token_for_token(tmp_path: Path) 
         (("--memory", "windw"), r"--memory 'windw': [\s\S]*memory\.kind"),
         (("--memory", "window:0"), r"--memory 'window:0': [\s\S]*memory\.size"),
         (("--memory", "summary"), "the lab asks no model"),
+        (("--memory", "window,max_tokens=601"), r"max_prompt_tokens = 600 of the run"),
         (("--training-step", "7"), "has no episode of these training steps that ended"),
         (("--episode", "nothing"), "nothing"),
         (("rollout.horizon=0",), r"rollout\.horizon"),
@@ -97,6 +98,7 @@ def test_a_memory_is_named_by_kind_and_size_or_by_a_file(tmp_path: Path) -> None
             "my.module:Mine:4",
             str(file),
             "key_events,max_earlier=8",
+            "window:9,max_tokens=4000",
         )
     ]
 
@@ -106,14 +108,16 @@ def test_a_memory_is_named_by_kind_and_size_or_by_a_file(tmp_path: Path) -> None
         ("my.module:Mine", 4),
         ("window", 7),
         ("key_events", 2),
+        ("window", 9),
     ]
-    assert found[-1].max_earlier == 8
+    assert (found[-2].max_earlier, found[-1].max_tokens) == (8, 4000)
     assert [named(memory) for memory in found] == [
         "full",
         "window:3",
         "my.module:Mine:4",
         "window:7",
         "key_events:2,max_earlier=8",
+        "window:9,max_tokens=4000",
     ]
     with pytest.raises(ConfigError, match=r"memory\.max_earlier = 0"):
         described_memory("key_events,max_earlier=0")

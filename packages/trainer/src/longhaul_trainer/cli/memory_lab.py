@@ -11,6 +11,9 @@ from longhaul_trainer.cli.runs import DEFAULT_STORE
 from longhaul_trainer.config.episodes import MemoryConfig
 from longhaul_trainer.config.load import load_default_config
 
+_ANY_LENGTH = ("rollout.max_prompt_tokens=1000000", "optimizer.micro_batch_tokens=2000000")
+"""A memory is read as that of the default run, and is composed within the limits of another."""
+
 
 def memory_lab(  # noqa: PLR0913  options of a command
     run: RunInStore,
@@ -79,13 +82,14 @@ def described_memory(words: str) -> MemoryConfig:
         ConfigError: It is none, with its key, its value and the limit.
     """
     if words.endswith(".toml"):
-        return load_default_config(layers=[Path(words)]).memory
+        return load_default_config(_ANY_LENGTH, layers=[Path(words)]).memory
     named, *others = words.split(",")
     kind, _, size = named.rpartition(":")
     if not size.isdecimal():
         kind, size = named, ""
     settings = [f"kind={kind}", *([f"size={size}"] if size else []), *others]
     try:
-        return load_default_config([f"memory.{each}" for each in settings]).memory
+        memory = [f"memory.{each}" for each in settings]
+        return load_default_config([*_ANY_LENGTH, *memory]).memory
     except ConfigError as error:
         raise ConfigError(f"--memory {words!r}: {error}") from error

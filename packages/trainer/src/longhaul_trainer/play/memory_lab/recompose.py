@@ -8,7 +8,7 @@ others' prompts say what this run would have read.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -120,7 +120,8 @@ class MemoryLab:
 
         Raises:
             ConfigError: The run plays programs, or a memory cannot be built, asks the model for
-                summaries, or is there twice; or the model cannot be had.
+                summaries, wants longer prompts than the run has, or is there twice; or the model
+                cannot be had.
         """
         if config.agent.is_program:
             raise ConfigError(
@@ -129,7 +130,7 @@ class MemoryLab:
             )
         self._config = config
         self._environments = [entry.id for entry in config.played_environments]
-        self._memories = _told_apart(memories, config.played_environments)
+        self._memories = _told_apart(memories, config)
         self._player = unasked_player(config)
         descriptions = descriptions_of(config)
         self._entries = {
@@ -242,11 +243,15 @@ class MemoryLab:
         return {name: summed_up(of_memory) for name, of_memory in self._figures.items()}
 
 
-def _told_apart(
-    memories: Sequence[MemoryConfig], entries: Iterable[MixedEnvironmentConfig]
-) -> dict[str, MemoryConfig]:
+def _told_apart(memories: Sequence[MemoryConfig], config: RunConfig) -> dict[str, MemoryConfig]:
     found: dict[str, MemoryConfig] = {}
+    entries, longest = config.played_environments, config.rollout.max_prompt_tokens
     for memory in memories:
+        if (memory.max_tokens or 0) > longest:
+            raise ConfigError(
+                f"memory.max_tokens = {memory.max_tokens} is more than rollout.max_prompt_tokens = "
+                f"{longest} of the run, which bounds every prompt; name no more than that"
+            )
         if memory.kind == "summary":
             owns = sum(entry.memory.kind == "summary" for entry in entries)
             own = f"; {OWN} is there without being named" if owns else ""
