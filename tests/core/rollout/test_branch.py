@@ -34,6 +34,7 @@ from longhaul_core.memory import (
     KeyEventsMemory,
     Memory,
     PromptTemplate,
+    RecallMemory,
     WindowMemory,
 )
 from longhaul_core.memory.base import MemoryContext
@@ -249,7 +250,11 @@ def key_events() -> Memory:
     return KeyEventsMemory(size=1, max_earlier=1, template=PromptTemplate(instruction="Now."))
 
 
-@pytest.mark.parametrize("build_memory", [full, summarising, key_events])
+def recall() -> Memory:
+    return RecallMemory(size=1, max_earlier=1, template=PromptTemplate(instruction="Now."))
+
+
+@pytest.mark.parametrize("build_memory", [full, summarising, key_events, recall])
 def test_the_prompt_of_the_step_is_the_stored_one(build_memory: Callable[[], Memory]) -> None:
     agent = make_agent(_Numbered("stored"), build_memory=build_memory, max_reply_tokens=64)
     recorded = trajectory(played(agent=agent))

@@ -375,7 +375,8 @@ def parse_description(table: dict[str, object]) -> Description:
         ),
         (
             {"memory": {"max_earlier": 2}},
-            'memory.max_earlier = 2 means nothing to memory.kind = "window"; it is for key_events',
+            'memory.max_earlier = 2 means nothing to memory.kind = "window"; it is for key_events '
+            "and recall",
         ),
         (
             {"memory": {"kind": "none", "max_tokens": 9}},

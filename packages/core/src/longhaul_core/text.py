@@ -2,9 +2,10 @@
 
 import re
 
-__all__ = ["shortened", "storable_text", "well_formed"]
+__all__ = ["shortened", "storable_text", "well_formed", "words_in"]
 
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
+_WORD = re.compile(r"\w+(?:[-.']\w+)*")
 
 
 def well_formed(text: str) -> str:
@@ -29,3 +30,8 @@ def storable_text(text: str) -> str:
     """
     whole = well_formed(text)
     return whole.replace("\x00", "\u2400") if "\x00" in whole else whole
+
+
+def words_in(text: str) -> list[str]:
+    """Words and numbers of a text in their order, in lower case; signs are none."""
+    return [word.casefold() for word in _WORD.findall(text)]

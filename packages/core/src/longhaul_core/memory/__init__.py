@@ -5,6 +5,7 @@ from longhaul_core.memory.build import MEMORIES, build_memory
 from longhaul_core.memory.full import FullHistory
 from longhaul_core.memory.key_events import KeyEventsMemory
 from longhaul_core.memory.none import NoMemory
+from longhaul_core.memory.recall import RecallMemory
 from longhaul_core.memory.summary import SummaryMemory
 from longhaul_core.memory.template import (
     DEFAULT_TEMPLATE,
@@ -26,6 +27,7 @@ __all__ = [
     "MemoryContext",
     "NoMemory",
     "PromptTemplate",
+    "RecallMemory",
     "SummaryMemory",
     "WindowMemory",
     "build_memory",

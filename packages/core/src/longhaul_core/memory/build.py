@@ -8,6 +8,7 @@ from longhaul_core.memory.base import Memory
 from longhaul_core.memory.full import FullHistory
 from longhaul_core.memory.key_events import KeyEventsMemory
 from longhaul_core.memory.none import NoMemory
+from longhaul_core.memory.recall import RecallMemory
 from longhaul_core.memory.summary import SummaryMemory
 from longhaul_core.memory.template import PromptTemplate
 from longhaul_core.memory.window import WindowMemory
@@ -29,6 +30,7 @@ MEMORIES: Mapping[str, Callable[..., Memory]] = {
     "full": _full,
     "summary": SummaryMemory,
     "key_events": KeyEventsMemory,
+    "recall": RecallMemory,
 }
 """The memories that ship with the framework; each is made of `size=` and `template=`, and of the
 settings that are for it alone."""
@@ -55,7 +57,7 @@ def build_memory(
             least 1; not read by the others, nor are the next two.
         max_summary_tokens: Longest summary; None stands for the agent's longest reply.
         train_summaries: Whether the tokens of summaries are in the loss.
-        max_earlier: Exchanges before the last ones that `key_events` shows, at least 1.
+        max_earlier: Exchanges before the last ones that `key_events` and `recall` show, at least 1.
 
     Raises:
         ConfigError: If the kind is not known, a number is out of range, or a memory of one's own
@@ -68,7 +70,7 @@ def build_memory(
             "max_summary_tokens": max_summary_tokens,
             "trained": train_summaries,
         }
-    if kind == "key_events":
+    if kind in ("key_events", "recall"):
         arguments["max_earlier"] = max_earlier
     made = build_component(
         kind,

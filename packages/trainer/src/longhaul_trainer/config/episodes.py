@@ -187,13 +187,13 @@ class HorizonScheduleConfig(Section):
             )
 
 
-_OF_ONE_KIND = {
-    "max_earlier": "key_events",
-    "summarize_every": "summary",
-    "max_summary_tokens": "summary",
-    "train_summaries": "summary",
+_OF_SOME_KINDS = {
+    "max_earlier": ("key_events", "recall"),
+    "summarize_every": ("summary",),
+    "max_summary_tokens": ("summary",),
+    "train_summaries": ("summary",),
 }
-"""Settings of `[memory]` that are for one kind alone."""
+"""Settings of `[memory]` that are for some kinds alone."""
 
 
 class MemoryConfig(Section):
@@ -201,13 +201,13 @@ class MemoryConfig(Section):
 
     kind: Annotated[str, BuiltInOrOwn(dict.fromkeys(MEMORIES, ""))] = "window"
     """The current observation alone, the last exchanges, all of them as chat turns, or the last
-    ones below a summary of those before, which the model itself writes, or below those before in
-    which something new was seen; or a memory of your own, which is called with `size=` and
-    `template=` for each episode."""
+    ones below a summary of those before, which the model itself writes, below those before in
+    which something new was seen, or below those before that share words with the observation; or a
+    memory of your own, which is called with `size=` and `template=` for each episode."""
     size: int = Field(default=2, ge=1)
     """The last exchanges, which are shown as they were; `none` and `full` do not read it."""
     max_earlier: int = Field(default=4, ge=1)
-    """Exchanges before the last `size` that are shown at most; for `key_events` only."""
+    """Most exchanges before the last `size` that are shown; for `key_events` and `recall` only."""
     max_tokens: int | None = Field(default=None, ge=1)
     """Longest prompt of an action that exchanges stand in, as the run's tokenizer counts it: the
     oldest are left out beyond it, and all of them where the observation alone makes it as long. At
@@ -232,12 +232,12 @@ class MemoryConfig(Section):
                 '"none", which shows no exchange',
                 "max_tokens",
             )
-        for name, kind in _OF_ONE_KIND.items():
+        for name, kinds in _OF_SOME_KINDS.items():
             value = getattr(self, name)
-            if self.kind != kind and value != type(self).model_fields[name].default:
+            if self.kind not in kinds and value != type(self).model_fields[name].default:
                 yield Remark(
                     f"memory.{name} = {toml_value(value)} means nothing to memory.kind = "
-                    f'"{self.kind}"; it is for {kind}',
+                    f'"{self.kind}"; it is for {" and ".join(kinds)}',
                     name,
                 )
 

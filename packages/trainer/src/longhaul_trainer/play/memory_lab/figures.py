@@ -5,7 +5,6 @@ Everything is counted over the prompts of an `EpisodeFigures`, one for each epis
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from longhaul_core.text import words_in
 from longhaul_core.types import Call, Step, Trajectory
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "words_of",
 ]
 
-_WORD = re.compile(r"\w+(?:[-.']\w+)*")
 _PERCENTILE = 95
 
 Tokens = Sequence[int]
@@ -178,8 +177,8 @@ def _is_compared(stored: Step, here: Step) -> bool:
 
 
 def words_of(texts: Iterable[str]) -> set[str]:
-    """Words and numbers of texts, in lower case; signs are none."""
-    return {word.casefold() for text in texts for word in _WORD.findall(text)}
+    """The different words and numbers of texts, as `words_in` has them."""
+    return {word for text in texts for word in words_in(text)}
 
 
 def _words_read(call: Call) -> set[str]:
