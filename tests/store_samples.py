@@ -223,6 +223,7 @@ def make_program(*, task: Task | None = None, sample_index: int = 0) -> Trajecto
                         altered=(("presence_penalty", "0.5"), ("top_k", "5")),
                     ),
                     overridden=("tools.web_search", "max_tokens"),
+                    recalled_steps=(0, 12),
                 ),
                 Call(
                     messages=(Message(role="user", content="Was it good?"),),

@@ -469,6 +469,7 @@ def test_boards_pictures_tools_and_steps_without_a_call_are_shown(
     fact = page.get_by_role("row")
     expect(fact.filter(has_text="Its sampling")).to_contain_text("temperature 0.5, top_p 0.9")
     expect(fact.filter(has_text="Overridden")).to_contain_text("tools.web_search, max_tokens")
+    expect(page.locator(".step")).to_contain_text("recalls steps 0, 12")
     page.keyboard.press("End")
     expect(page.locator(".step")).to_contain_text("No model chose the action")
 

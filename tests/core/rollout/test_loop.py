@@ -27,7 +27,14 @@ from fakes import (
 )
 from longhaul_core.environment import Environment, StepResult
 from longhaul_core.errors import MAX_MESSAGE_CHARACTERS, TokensSpent
-from longhaul_core.memory import FullHistory, Memory, NoMemory, PromptTemplate, WindowMemory
+from longhaul_core.memory import (
+    FullHistory,
+    Memory,
+    NoMemory,
+    PromptTemplate,
+    RecallMemory,
+    WindowMemory,
+)
 from longhaul_core.policy import Completion, Policy, Prompt, Sampling, Shortenable
 from longhaul_core.rollout import (
     Agent,
@@ -272,6 +279,35 @@ def test_a_prompt_is_shortened_as_its_definition_says(
     shortest = lengths[-1] if lengths[-1] <= limit else None
     expected = best[0] if best else shortest
     assert (call and call.sampled and len(call.sampled.prompt_tokens)) == expected
+
+
+@pytest.mark.parametrize(
+    ("longest", "recalled"),
+    [
+        # Of "start 3", "after 1" …, what says "after" scores highest, and of those the newer.
+        (1000, [(), (), (0,), (0, 1), (1, 2)]),
+        # "user: Earlier:\nafter 2\n> go\nPast:\nafter 3\n> go\nNow:\nafter 4" has 59 bytes.
+        (59, [(), (), (0,), (1,), (2,)]),
+        (58, [(), (), (), (), ()]),
+    ],
+)
+def test_a_call_names_the_steps_that_its_memory_recalled(
+    longest: int, recalled: list[tuple[int, ...]]
+) -> None:
+    agent = make_agent(
+        build_memory=lambda: RecallMemory(size=1, max_earlier=2, template=PromptTemplate())
+    )
+    world = ScriptedEnvironment(rewards=[0.0] * 9)
+
+    trajectory = trajectory_of(play(world, agent, max_memory_tokens=longest))
+
+    calls = [call for step in trajectory.steps for call in step.calls]
+    assert [call.recalled_steps for call in calls] == recalled
+    for call in calls:
+        shown = call.messages[-1].text.partition("Past:")[0]
+        texts = [trajectory.steps[index].observation.text for index in call.recalled_steps]
+        assert shown.count("> go") == len(texts)
+        assert all(text in shown for text in texts)
 
 
 def test_a_prompt_that_nothing_shortens_truncates_after_the_first_step() -> None:

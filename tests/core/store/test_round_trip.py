@@ -224,6 +224,7 @@ def call_of(call: CallDetail) -> Call:
         "credit_share",
         "credited_by",
         "dropped_exchanges",
+        "recalled_steps",
         "num_cached_tokens",
         "queue_seconds",
         "generate_seconds",

@@ -41,6 +41,10 @@ class Prompt:
     tokens: tuple[int, ...]
 
 
+def _nothing(drop: int) -> tuple[int, ...]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortenable:
     """A prompt that can leave out remembered exchanges where the model would not take it whole."""
@@ -51,6 +55,8 @@ class Shortenable:
     """How many exchanges can be left out, at least 0."""
     max_tokens: int | None = None
     """Longest prompt that an exchange may stand in; None for as long as the model's may be."""
+    recalled: Callable[[int], tuple[int, ...]] = _nothing
+    """See `Call.recalled_steps`, of the prompt without this many exchanges."""
 
     def changed(self, change: Callable[[tuple[Message, ...]], tuple[Message, ...]]) -> Self:
         """The same prompt with its messages changed, whatever is left out of them."""

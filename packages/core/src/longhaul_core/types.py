@@ -413,6 +413,9 @@ class Call:
     """Which step's advantage that is."""
     dropped_exchanges: int = 0
     """Remembered exchanges that the memory left out to make the prompt fit."""
+    recalled_steps: tuple[int, ...] = ()
+    """Steps, by their indices, whose exchanges the memory chose from before the last ones and the
+    prompt shows; empty where it chooses none."""
     num_cached_tokens: int | None = None
     """Leading prompt tokens from the engine's prefix cache, which it did not compute again; None
     where it does not report them."""

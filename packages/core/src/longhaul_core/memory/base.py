@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from longhaul_core.policy import Shortenable
 from longhaul_core.types import Call, CreditedBy, Message, Observation, Task
 
-__all__ = ["Complete", "Memory", "MemoryContext"]
+__all__ = ["Complete", "Memory", "MemoryContext", "RecallingMemory"]
 
 
 class Complete(Protocol):
@@ -83,4 +83,13 @@ class Memory(Protocol):
     @property
     def num_remembered(self) -> int:
         """Exchanges that the next prompt would show: how far `drop` can go."""
+        ...
+
+
+@runtime_checkable
+class RecallingMemory(Protocol):
+    """What a memory has that chooses exchanges from before the last ones, and says which."""
+
+    def recalled(self, observation: Observation, *, drop: int = 0) -> tuple[int, ...]:
+        """Those that `compose` shows for the same arguments: 0-based, in the order of `write`."""
         ...

@@ -57,14 +57,19 @@ class EarlierExchanges(ABC):
         """
         if not 0 <= drop <= self.num_remembered:
             raise ValueError(f"drop must lie in [0, {self.num_remembered}], got {drop}")
-        chosen = self._chosen(self._candidates(), observation)
-        last = range(self._num_before, len(self._exchanges))
+        recalled = self.recalled(observation, drop=drop)
+        num_last = self.num_remembered - drop - len(recalled)
+        last = range(len(self._exchanges) - num_last, len(self._exchanges))
         earlier, past = (
-            [self._template.past_line(*self._exchanges[index]) for index in shown]
-            for shown in (chosen[drop:], last[max(0, drop - len(chosen)) :])
+            [self._template.past_line(*self._exchanges[place]) for place in shown]
+            for shown in (recalled, last)
         )
         asked = self._template.user_message(observation, past, earlier=earlier)
         return (*self._template.system_messages(), asked)
+
+    def recalled(self, observation: Observation, *, drop: int = 0) -> tuple[int, ...]:
+        """See `RecallingMemory.recalled`."""
+        return tuple(self._chosen(self._candidates(), observation)[drop:])
 
     @property
     def _num_before(self) -> int:

@@ -42,11 +42,18 @@ class ChanceActing:
                 f"{session.task.environment} names no admissible actions to draw from"
             )
         with attributed_to(MemoryFailure, "memory.compose"):
-            messages = prompt.compose(0)
+            messages, recalled = prompt.compose(0), prompt.recalled(0)
         action = Random(step_seed(self._seed, step_index=session.num_steps)).choice(admissible)
         reply = reply_for(action, self._parser, admissible=admissible)
         return session.record(
-            Call(messages=messages, reply=reply, sampled=None, model=CHANCE, trained=False)
+            Call(
+                messages=messages,
+                reply=reply,
+                sampled=None,
+                model=CHANCE,
+                trained=False,
+                recalled_steps=recalled,
+            )
         )
 
 

@@ -19,8 +19,8 @@ from longhaul_core.errors import (
     attributed_to,
 )
 from longhaul_core.memory import Memory, MemoryContext
-from longhaul_core.memory.base import Complete
-from longhaul_core.policy import Shortenable
+from longhaul_core.memory.base import Complete, RecallingMemory
+from longhaul_core.policy import Shortenable, offers
 from longhaul_core.rollout.deadline import awaited, deadline
 from longhaul_core.rollout.limits import EpisodeLimits
 from longhaul_core.rollout.session import EpisodeSession
@@ -99,6 +99,7 @@ class EnvironmentDriver:
             compose=lambda drop: memory.compose(observation, drop=drop),
             num_droppable=lambda: memory.num_remembered,
             max_tokens=self._limits.max_memory_tokens,
+            recalled=lambda drop: _recalled(memory, observation, drop=drop),
         )
 
     async def begin(self) -> None:
@@ -180,6 +181,10 @@ class EnvironmentDriver:
             await self._memory.write(
                 observation=observation, reply=reply, action=action, context=context
             )
+
+
+def _recalled(memory: object, observation: Observation, *, drop: int) -> tuple[int, ...]:
+    return memory.recalled(observation, drop=drop) if offers(memory, RecallingMemory) else ()
 
 
 async def _asked_by_memory(

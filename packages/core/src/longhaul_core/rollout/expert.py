@@ -70,10 +70,18 @@ class ExpertActing:
                 f"the expert sees no way to success after {session.num_steps} steps"
             )
         with attributed_to(MemoryFailure, "memory.compose"):
-            messages = prompt.compose(0)
+            messages, recalled = prompt.compose(0), prompt.recalled(0)
         reply = reply_for(action, self._parser, admissible=session.observation.admissible_actions)
-        call = Call(messages=messages, reply=reply, sampled=None, model=EXPERT, trained=False)
-        return session.record(call)
+        return session.record(
+            Call(
+                messages=messages,
+                reply=reply,
+                sampled=None,
+                model=EXPERT,
+                trained=False,
+                recalled_steps=recalled,
+            )
+        )
 
 
 def reply_for(action: str, parser: Parser, *, admissible: tuple[str, ...] | None = None) -> str:

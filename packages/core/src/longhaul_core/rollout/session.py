@@ -238,7 +238,9 @@ class EpisodeSession:
         tool_prompts = self._tool_prompts[agent] if tools else None
         if offers(responder.policy, HostedPolicy):
             call = await self._hosted(responder.policy, prompt, sampling, tool_prompts=tool_prompts)
-            step.calls[place] = call = replace(call, purpose=purpose, agent=agent)
+            step.calls[place] = call = replace(
+                call, purpose=purpose, agent=agent, recalled_steps=_recalled(prompt)
+            )
             return call
         earlier = tuple(self._streams[agent, purpose])
         asked, dropped = await self._fitted(
@@ -270,6 +272,7 @@ class EpisodeSession:
             credit_share=credit_share,
             credited_by=credited_by,
             dropped_exchanges=dropped,
+            recalled_steps=_recalled(prompt, drop=dropped),
             num_cached_tokens=completion.num_cached_tokens,
             queue_seconds=completion.queue_seconds,
             generate_seconds=max(0.0, seconds - completion.queue_seconds),
@@ -748,3 +751,10 @@ def _shortened(
         if len(shortest.tokens) <= limit:
             return shortest, drop
     return whole, 0
+
+
+def _recalled(prompt: Sequence[Message] | Shortenable, *, drop: int = 0) -> tuple[int, ...]:
+    if not isinstance(prompt, Shortenable):
+        return ()
+    with attributed_to(MemoryFailure, "memory.recalled"):
+        return prompt.recalled(drop)

@@ -85,7 +85,7 @@ __all__ = [
     "ToolListRow",
 ]
 
-SCHEMA_VERSION = "8"
+SCHEMA_VERSION = "9"
 """One more with every change to a table or a view."""
 
 RunId = String(128)
@@ -520,6 +520,9 @@ class CallRow(Base):
     """Optimizer steps behind the weights that sampled it; null where no engine of ours did."""
     dropped_exchanges: Mapped[int]
     """Left out by the memory to make the prompt fit."""
+    recalled_steps_json: Mapped[str | None]
+    """Steps whose exchanges the memory chose from before the last ones and the prompt shows: a list
+    of their indices; null where it chose none."""
     queue_seconds: Mapped[float]
     """Seconds until the engine began with the request; 0 where it does not report it."""
     generate_seconds: Mapped[float]

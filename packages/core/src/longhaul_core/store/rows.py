@@ -282,6 +282,7 @@ def call_row(
         tools_number=tools_number,
         sampling_json=None if call.sampling is None else _sampling_json(call.sampling, key),
         overridden_json=_json(call.overridden) if call.overridden else None,
+        recalled_steps_json=_json(call.recalled_steps) if call.recalled_steps else None,
         **key,
         **counts,
     )

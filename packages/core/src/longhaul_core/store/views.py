@@ -79,8 +79,9 @@ SELECT c.episode_id, c.step_index, c.call_index, e.run_id, e.phase, e.training_s
        e.group_index, e.sample_index, t.environment, t.task_id,
        c.purpose, c.agent, c.model, c.conversation, c.continuation, c.policy_version,
        l.tools_json, c.reply, c.tool_calls_json, c.finish_reason, c.sampling_json,
-       c.overridden_json, c.cost_usd, c.dropped_exchanges, c.num_prompt_tokens, c.num_action_tokens,
-       c.num_cached_tokens, c.queue_seconds, c.generate_seconds,
+       c.overridden_json, c.cost_usd, c.dropped_exchanges, c.recalled_steps_json,
+       c.num_prompt_tokens, c.num_action_tokens, c.num_cached_tokens,
+       c.queue_seconds, c.generate_seconds,
        c.trained AND s.trained AS trained, e.trained_training_step,
        c.credit_share, c.credited_by, c.advantage, c.loss_weight, c.split_reason,
        c.reference_logprob_sum

@@ -903,6 +903,7 @@ class Replay {
     const says = [
       call.num_prompt_tokens == null ? null : many(call.num_prompt_tokens, "token"),
       call.dropped_exchanges ? `${many(call.dropped_exchanges, "exchange")} left out to make it fit` : null,
+      texts.recalled_steps.length ? `recalls step${texts.recalled_steps.length > 1 ? "s" : ""} ${texts.recalled_steps.join(", ")}` : null,
     ].filter(Boolean).join(" · ")
     const aside = [
       h("span", {}, says), this.changeCounts(changes),

@@ -32,6 +32,7 @@ from longhaul_core.store.queries.episode_lists import (
 from longhaul_core.store.queries.messages import (
     PromptMessage,
     StoredPicture,
+    numbers_of,
     pictures_of,
     sampling_of,
     texts_of,
@@ -123,6 +124,9 @@ class CallDetail(Answer):
     """Optimizer steps behind the weights that sampled it; None where no engine of ours did."""
     dropped_exchanges: int
     """Left out by the memory to make the prompt fit."""
+    recalled_steps: tuple[int, ...]
+    """Indices of the steps whose exchanges the memory chose from before the last ones, and the
+    prompt shows."""
     queue_seconds: float
     """Seconds until the engine began with the request; 0 where it does not report it."""
     generate_seconds: float
@@ -394,6 +398,7 @@ def _calls(
                 tool_calls=tool_calls(row.tool_calls_json),
                 sampling=sampling_of(row.sampling_json),
                 overridden=texts_of(row.overridden_json),
+                recalled_steps=numbers_of(row.recalled_steps_json),
                 tokens=sampled,
             ),
         )

@@ -163,6 +163,11 @@ def sampling_of(sampling_json: str | None) -> Sampling | None:
     return Sampling(**drawn)
 
 
+def numbers_of(list_json: str | None) -> tuple[int, ...]:
+    """A list of whole numbers as the store keeps it; null stands for an empty one."""
+    return () if list_json is None else tuple(json.loads(list_json))
+
+
 def texts_of(list_json: str | None) -> tuple[str, ...]:
     """A list of texts as the store keeps it; null stands for an empty one."""
     return () if list_json is None else tuple(json.loads(list_json))

@@ -177,6 +177,7 @@ def _call(call: CallDetail, pictures: _Pictures) -> Call:
         trained=call.trained and tokens is not None,
         credit_share=call.credit_share,
         credited_by=CreditedBy(call.credited_by),
+        recalled_steps=call.recalled_steps,
     )
 
 

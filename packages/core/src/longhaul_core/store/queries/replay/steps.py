@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from longhaul_core.store.models import CallRow, ObservationRow, StepRow
 from longhaul_core.store.packing import unpack_entropies, unpack_logprobs
 from longhaul_core.store.queries.episodes import CallDetail, CallTokens, StepDetail
-from longhaul_core.store.queries.messages import sampling_of, texts_of
+from longhaul_core.store.queries.messages import numbers_of, sampling_of, texts_of
 from longhaul_core.store.queries.replay.outline import require_episode
 from longhaul_core.store.queries.replay.texts import step_texts
 from longhaul_core.store.queries.replay.tokens import StoredCall, stored_calls
@@ -57,6 +57,7 @@ def get_step(session: Session, *, episode_id: str, step_index: int) -> StepDetai
                 tool_calls=text.tool_calls,
                 sampling=sampling_of(row.sampling_json),
                 overridden=texts_of(row.overridden_json),
+                recalled_steps=numbers_of(row.recalled_steps_json),
                 tokens=read[row.call_index],
             )
         )

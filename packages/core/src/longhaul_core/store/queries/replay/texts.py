@@ -22,6 +22,7 @@ from longhaul_core.store.queries.episode_lists import unknown_episode
 from longhaul_core.store.queries.messages import (
     PromptMessage,
     StoredPicture,
+    numbers_of,
     pictures_of,
     prompt_messages,
     sampling_of,
@@ -58,6 +59,9 @@ class CallTexts(Answer):
     """How the reply was drawn, where that was not as the run says."""
     overridden: tuple[str, ...]
     """What its program asked for and did not get."""
+    recalled_steps: tuple[int, ...]
+    """Indices of the steps whose exchanges the memory chose from before the last ones, and the
+    prompt shows."""
     tokens: ReplyTokens | None
     """None where no engine of ours wrote it, if they were pruned, or were not requested."""
 
@@ -164,6 +168,7 @@ def step_texts(
             tools=row.tools_number,
             sampling=sampling_of(row.sampling_json),
             overridden=texts_of(row.overridden_json),
+            recalled_steps=numbers_of(row.recalled_steps_json),
             tokens=written.get((row.step_index, row.call_index)),
         )
 
