@@ -19,7 +19,7 @@ check: lint types test ## All three, before a commit
 all: lint types ## Everything: what continuous integration runs
 	uv run pytest --all
 isolated: ## Each package's tests with only what that package declares
-	uv run --isolated --package longhaul-core --extra postgresql --no-default-groups --group test pytest tests/core
+	uv run --isolated --package longhaul-core --extra postgresql --extra http --no-default-groups --group test pytest tests/core
 	uv run --isolated --package longhaul-envs --no-default-groups --group test pytest tests/envs tests/contracts/test_environments.py
 	uv run --isolated --package longhaul-trainer --extra cpu --no-default-groups --group test pytest tests/trainer -m "not slow"
 	uv run --isolated --package longhaul-trainer --extra cpu --with ./packages/client --no-default-groups --group test pytest tests/client

@@ -31,15 +31,14 @@ def running(
         ws=websockets,
         timeout_graceful_shutdown=1,
     )
-    with running_as(config) as address:
+    listening = socket.create_server(("127.0.0.1", 0))  # clients may connect from here on
+    with running_as(uvicorn.Server(config), listening) as address:
         yield address
 
 
 @contextmanager
-def running_as(config: uvicorn.Config) -> Generator[str]:
-    """The address of a server of these settings, which ends with the block."""
-    listening = socket.create_server(("127.0.0.1", 0))  # clients may connect from here on
-    server = uvicorn.Server(config)
+def running_as(server: uvicorn.Server, listening: socket.socket) -> Generator[str]:
+    """The address of a server, which ends with the block."""
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     try:

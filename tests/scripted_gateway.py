@@ -2,11 +2,9 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -31,7 +29,7 @@ from longhaul_trainer.gateway.exchange import (
 )
 from longhaul_trainer.gateway.http import Incoming, error_response, json_object, respond
 
-__all__ = ["Script", "ScriptedGateway", "choice_of", "served"]
+__all__ = ["Script", "ScriptedGateway", "choice_of"]
 
 REPLY_ID = "0123abcd"
 CREATED = 1_760_000_000
@@ -197,19 +195,3 @@ class ScriptedGateway:
 
     async def _list(self, request: Request) -> Response:
         return JSONResponse(list_models(["auto", "small"], created=CREATED))
-
-
-@contextmanager
-def served(gateway: ScriptedGateway) -> Generator[str]:
-    """Its address, while a thread serves it."""
-    config = uvicorn.Config(gateway.app, port=0, log_level="error", lifespan="off", ws="none")
-    server = uvicorn.Server(config)
-    socket = config.bind_socket()
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve([socket])))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{socket.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
-        socket.close()

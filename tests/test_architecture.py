@@ -49,6 +49,7 @@ CORE_NEEDS = frozenset({"numpy", "pydantic", "sqlalchemy", "gymnasium"}) | ZSTD
 CORE_EXTRAS: dict[str, str] = {
     "psycopg": "longhaul_core/sql_box/child/postgresql.py",
     "pyarrow": "longhaul_core/sql_box/files.py",
+    "uvicorn": "longhaul_core/http_server.py",
 }
 """What its extras bring, and the one file that may import it."""
 

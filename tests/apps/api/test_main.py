@@ -16,8 +16,9 @@ from sqlalchemy import text
 
 from apps.conftest import SampleStore
 from longhaul_api.app import create_app
-from longhaul_api.main import main, server_config
+from longhaul_api.main import create_http_server, main
 from longhaul_api.settings import ApiSettings
+from longhaul_core.serving import bound_socket
 from longhaul_core.store.schema import VERSION_TABLE
 from longhaul_core.store.session import open_store, read_only_engine
 from ports import free_port
@@ -59,7 +60,8 @@ def test_an_open_address_without_a_token_is_exit_code_2(
 def test_a_client_that_sends_no_whole_header_is_closed(sample: SampleStore) -> None:
     settings = ApiSettings(header_seconds=0.2)
     app = create_app(read_only_engine(sample.url), settings)
-    with running_as(server_config(app, settings)) as address:
+    listener = bound_socket("127.0.0.1", 0)
+    with running_as(create_http_server(app, listener, settings), listener) as address:
         assert last_words(address, sent=HALF_A_HEADER).startswith(b"HTTP/1.1 408 ")
 
 

@@ -32,7 +32,8 @@ from longhaul_trainer.gateway.hosted.model import (
 )
 from longhaul_trainer.gateway.hosted.policy import UpstreamPolicy
 from longhaul_trainer.gateway.upstream import UpstreamAnswer
-from scripted_gateway import Script, ScriptedGateway, choice_of, served
+from running_servers import running
+from scripted_gateway import Script, ScriptedGateway, choice_of
 
 Kind = Literal["openai", "anthropic"]
 KEY = "sk-secret-0123456789"
@@ -75,7 +76,7 @@ class Endpoints(ScriptedGateway):
 @pytest.fixture(scope="module")
 def endpoints() -> Iterator[Endpoints]:
     one = Endpoints()
-    with served(one) as one.address:
+    with running(one.app) as one.address:
         yield one
 
 

@@ -6,22 +6,21 @@ a bad option, 3 if the port is taken, 4 if the store cannot be read.
 
 import argparse
 import os
+import socket
 import sys
 from collections.abc import Sequence
 
-import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from longhaul_api.app import create_app
 from longhaul_api.settings import ApiSettings
 from longhaul_core.errors import ConfigError, LonghaulError, MachineError, StoreError
-from longhaul_core.header_limit import HeadersInTime
+from longhaul_core.http_server import HttpServer
 from longhaul_core.serving import address_of, bound_socket
 from longhaul_core.sql_box.stores import sql_store
 from longhaul_core.store.session import read_only_engine
 
-__all__ = ["NICENESS", "main", "server_config"]
+__all__ = ["NICENESS", "create_http_server", "main"]
 
 EXIT_CODES: dict[type[LonghaulError], int] = {ConfigError: 2, MachineError: 3, StoreError: 4}
 
@@ -30,13 +29,6 @@ NICENESS = 10
 writes the store does not wait for them."""
 SECONDS_TO_END = 2
 """For answers that are being sent when Ctrl-C comes."""
-SECONDS_IDLE = 75
-"""Until a connection is closed. Clients give theirs up sooner (httpx after 5 s): where the server
-is first, a request that is on its way meets a reset."""
-
-
-class _Protocol(HeadersInTime, HttpToolsProtocol):
-    pass
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with bound_socket(settings.host, settings.port) as listener:
             os.nice(options.nice)  # threads and processes of answers, which come later, inherit it
             sys.stderr.write(f"Longhaul API on {address_of(listener)}\n")
-            uvicorn.Server(server_config(app, settings)).run(sockets=[listener])
+            create_http_server(app, listener, settings).run()
     except LonghaulError as error:
         sys.stderr.write(f"api: {error}\n")
         return EXIT_CODES[type(error)]
@@ -78,15 +70,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def server_config(app: FastAPI, settings: ApiSettings) -> uvicorn.Config:
-    """How uvicorn serves the API."""
-    return uvicorn.Config(
+def create_http_server(app: FastAPI, listener: socket.socket, settings: ApiSettings) -> HttpServer:
+    """The server that `main` runs."""
+    return HttpServer(
         app,
-        http=_Protocol.within(settings.header_seconds),
-        log_level="warning",
-        server_header=False,
-        timeout_graceful_shutdown=SECONDS_TO_END,  # who follows a run would stay for ever
-        timeout_keep_alive=SECONDS_IDLE,
+        listener,
+        header_seconds=settings.header_seconds,
+        stop_seconds=SECONDS_TO_END,  # who follows a run would stay for ever
     )
 
 

@@ -7,7 +7,8 @@ import pytest
 from longhaul_core.policy import ReplyPart
 from longhaul_core.types import FinishReason
 from longhaul_trainer.gateway.exchange import ApiError
-from scripted_gateway import Script, ScriptedGateway, served
+from running_servers import running
+from scripted_gateway import Script, ScriptedGateway
 
 TEXT = [ReplyPart(text="Hell"), ReplyPart(text="o, "), ReplyPart(text="wörld\n")]
 CALLS = [
@@ -48,7 +49,7 @@ def serving() -> Iterator[tuple[ScriptedGateway, str]]:
     """A gateway, and its address."""
     gateway = ScriptedGateway()
     gateway.scripts |= SCRIPTS
-    with served(gateway) as address:
+    with running(gateway.app) as address:
         yield gateway, address
 
 

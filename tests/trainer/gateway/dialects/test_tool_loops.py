@@ -18,7 +18,8 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from longhaul_core.policy import ReplyPart
 from longhaul_core.types import FinishReason, Message, ToolCall
 from longhaul_trainer.gateway.exchange import ChatReply, ChatRequest, Delta
-from scripted_gateway import Script, ScriptedGateway, served
+from running_servers import running
+from scripted_gateway import Script, ScriptedGateway
 
 ASKS = Script(
     choices=[
@@ -73,7 +74,7 @@ def weather(city: str) -> str:
 @pytest.fixture(scope="module")
 def serving() -> Iterator[tuple[ScriptedGateway, str]]:
     gateway = Weather()
-    with served(gateway) as address:
+    with running(gateway.app) as address:
         yield gateway, address
 
 

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 from starlette.types import Scope
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from longhaul_core.header_limit import HeadersInTime
+from longhaul_core.http_server import HeadersInTime
 
 __all__ = ["Content", "StepProtocol", "Steps"]
 
@@ -35,7 +35,7 @@ class Steps(Protocol):
         ...
 
 
-class StepProtocol(HeadersInTime, HttpToolsProtocol):
+class StepProtocol(HeadersInTime):
     """One connection."""
 
     _held: RequestResponseCycle | None = None

@@ -5,15 +5,13 @@ end for some seconds, then everything is ended. A second signal ends it at once.
 """
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from types import FrameType
 
-import uvicorn
 import uvloop
 
 from longhaul_core.errors import ConfigError, EnvironmentFailure
+from longhaul_core.http_server import HttpServer
 from longhaul_core.open_files import raise_open_files
 from longhaul_core.serving import address_of, bound_socket
 from longhaul_envs.server.app import create_app
@@ -77,21 +75,24 @@ async def serve(
     table = SessionTable(served, limits=settings.limits, observer=metrics)
     listeners = listeners_of(table, settings.dialects)
     with bound_socket(settings.host, settings.port) as listener:
-        config = uvicorn.Config(
-            create_app(table, settings, metrics),
-            http=StepProtocol.within(settings.header_seconds),
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=75,  # longer than clients keep an idle connection
-            lifespan="off",
-            timeout_graceful_shutdown=5,
-        )
-        server = _Server(config, table, drain_seconds=settings.drain_seconds)
-        on_listening(address_of(listener))
         tasks = [asyncio.create_task(table.reap())]
-        listening = asyncio.create_task(server.serve(sockets=[listener]))
+
+        async def drain() -> None:
+            await table.drain(seconds=settings.drain_seconds)
+            server.should_exit = True
+
+        server = HttpServer(
+            create_app(table, settings, metrics),
+            listener,
+            header_seconds=settings.header_seconds,
+            stop_seconds=5,
+            protocol=StepProtocol,
+            lifespan="off",
+            proxy_headers=False,
+            on_signal=lambda: tasks.append(asyncio.create_task(drain())),
+        )
+        on_listening(address_of(listener))
+        listening = server.start()
         try:
             for one in served:
                 one.fleet.start()
@@ -118,38 +119,3 @@ async def _all_started(table: SessionTable) -> None:
             await one.fleet.started()
         except EnvironmentFailure as failure:
             raise ConfigError(f"{environment_id} cannot be served: {failure}") from failure
-
-
-class _Server(uvicorn.Server):
-    """Drains before it stops."""
-
-    def __init__(
-        self, config: uvicorn.Config, table: SessionTable, *, drain_seconds: float
-    ) -> None:
-        super().__init__(config)
-        self._table = table
-        self._drain_seconds = drain_seconds
-        self._draining: asyncio.Task[None] | None = None
-        self._loop = asyncio.get_running_loop()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        """As uvicorn's, which would raise the signals again once it has stopped."""
-        with super().capture_signals():
-            yield
-            self._captured_signals.clear()
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """See `uvicorn.Server.handle_exit`; called as a signal handler."""
-        self._captured_signals.append(sig)
-        if len(self._captured_signals) > 1:
-            self.should_exit = True
-        else:
-            self._loop.call_soon_threadsafe(self._begin_to_drain)
-
-    def _begin_to_drain(self) -> None:
-        self._draining = asyncio.create_task(self._drain())
-
-    async def _drain(self) -> None:
-        await self._table.drain(seconds=self._drain_seconds)
-        self.should_exit = True

@@ -1,14 +1,10 @@
 """Serves the gateway on a port of this process."""
 
-import asyncio
-import contextlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-import uvicorn
 from starlette.routing import BaseRoute
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from longhaul_core.header_limit import HeadersInTime
+from longhaul_core.http_server import HttpServer
 from longhaul_core.rollout.responder import Responder
 from longhaul_core.rollout.session import EpisodeSession
 from longhaul_core.serving import address_of, bound_socket
@@ -20,13 +16,6 @@ from longhaul_trainer.gateway.settings import GatewaySettings
 from longhaul_trainer.gateway.upstream import Upstream
 
 __all__ = ["Gateway"]
-
-_KEEP_ALIVE_SECONDS = 75
-"""Longer than clients keep an idle connection."""
-
-
-class _Protocol(HeadersInTime, HttpToolsProtocol):
-    pass
 
 
 class Gateway:
@@ -58,8 +47,7 @@ class Gateway:
         self._routes = routes
         self._lobby = Lobby()
         self._address: str | None = None
-        self._server: _Server | None = None
-        self._serving: asyncio.Task[None] | None = None
+        self._server: HttpServer | None = None
 
     async def start(self) -> None:
         """Listen.
@@ -69,21 +57,17 @@ class Gateway:
         """
         listener = bound_socket(self._host, self._port)
         self._address = address_of(listener)
-        config = uvicorn.Config(
+        self._server = HttpServer(
             create_app(self._lobby, self._settings, routes=self._routes),
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            date_header=False,
+            listener,
+            header_seconds=self._settings.header_seconds,
+            stop_seconds=self._settings.stop_seconds,
             lifespan="off",
             ws="none",
-            http=_Protocol.within(self._settings.header_seconds),
-            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=max(1, round(self._settings.stop_seconds)),
+            proxy_headers=False,
+            date_header=False,
         )
-        self._server = _Server(config)
-        self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
+        self._server.start()
 
     @property
     def address(self) -> str:
@@ -128,17 +112,6 @@ class Gateway:
         """Close every episode, and stop listening; nothing is left."""
         for episode in self._lobby.episodes:
             await episode.close(cause="the gateway was stopped")
-        if self._server is None or self._serving is None:
-            return
-        self._server.should_exit = True
-        await self._serving
-        self._server = self._serving = None
-
-
-class _Server(uvicorn.Server):
-    """A server that leaves signals to the run."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        """See `uvicorn.Server.capture_signals`."""
-        yield
+        if self._server is not None:
+            await self._server.stop()
+            self._server = None

@@ -3,16 +3,13 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
 from longhaul_core.errors import ConfigError
-from longhaul_core.header_limit import HeadersInTime
+from longhaul_core.http_server import HttpServer
 from longhaul_core.serving import bound_socket
 from longhaul_envs.extras import required
 from longhaul_envs.server.table import SessionTable
@@ -89,10 +86,6 @@ def listeners_of(table: SessionTable, ports: Mapping[str, int]) -> list[Listener
     return listeners
 
 
-class _Protocol(HeadersInTime, HttpToolsProtocol):
-    pass
-
-
 @asynccontextmanager
 async def open_listeners(
     listeners: list[Listener], *, header_seconds: float
@@ -109,34 +102,12 @@ async def open_listeners(
             for listener in listeners
         ]
         servers = [
-            _Server(
-                uvicorn.Config(
-                    listener.app,
-                    http=_Protocol.within(header_seconds),
-                    log_level="warning",
-                    access_log=False,
-                    server_header=False,
-                    timeout_graceful_shutdown=5,
-                )
-            )
-            for listener in listeners
+            HttpServer(listener.app, socket, header_seconds=header_seconds, stop_seconds=5)
+            for listener, socket in zip(listeners, bound, strict=True)
         ]
-        serving = [
-            asyncio.create_task(server.serve(sockets=[socket]))
-            for server, socket in zip(servers, bound, strict=True)
-        ]
+        for server in servers:
+            server.start()
         try:
             yield
         finally:
-            for server in servers:
-                server.should_exit = True
-            await asyncio.gather(*serving)
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to the server whose listener it is."""
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None]:
-        """See `uvicorn.Server.capture_signals`."""
-        yield
+            await asyncio.gather(*(server.stop() for server in servers))
