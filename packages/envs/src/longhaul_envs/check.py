@@ -21,7 +21,7 @@ from longhaul_core.errors import ConfigError, EnvironmentFailure, attributed_to
 from longhaul_core.gym import GymEnvironmentSpec, GymSource
 from longhaul_core.types import Split, Task
 from longhaul_envs.contract import anchors, episodes, rewards, tasks
-from longhaul_envs.contract.subject import Subject, ignore
+from longhaul_envs.contract.subject import SETTLE_SECONDS, Subject, ignore
 from longhaul_envs.pictures import is_observation_space
 from longhaul_envs.players import opened
 from longhaul_envs.sources import environment_source
@@ -29,7 +29,7 @@ from longhaul_envs.sources import environment_source
 __all__ = ["check_environment"]
 
 
-def check_environment(
+def check_environment(  # noqa: PLR0913  how thoroughly it looks
     environment_id: str,
     *,
     options: Mapping[str, object] | None = None,
@@ -37,6 +37,7 @@ def check_environment(
     num_tasks: int = 4,
     num_starts: int | None = None,
     horizon: int = 200,
+    settle_seconds: float = SETTLE_SECONDS,
     tell: Callable[[str], None] = ignore,
 ) -> list[str]:
     """What is wrong with an environment, in words; an empty list if nothing was found.
@@ -49,6 +50,8 @@ def check_environment(
         num_starts: Tasks of each split whose first observations are compared with those of the
             other splits, spread over its list; None for all of them.
         horizon: Longest episode that is played, the expert's included.
+        settle_seconds: Given to threads and processes that were told to end, before they count as
+            left behind.
         tell: Is told what was covered, in words: of how many tasks each part of the goal was
             mistaken.
     """
@@ -72,6 +75,7 @@ def check_environment(
         starts=_spread(listed, num_starts),
         sample=_spread(listed, num_tasks),
         horizon=horizon,
+        settle_seconds=settle_seconds,
         tell=tell,
     )
     problems: list[str] = []

@@ -28,8 +28,6 @@ __all__ = ["Held", "held_by_rounds", "played_elsewhere"]
 
 _OTHER_HASH_SEED = "4711"
 _DEADLINE_SECONDS = 300
-_SETTLE_SECONDS = 6.0
-"""Given to threads and processes that were told to end."""
 _NUM_STEPS = 6
 
 
@@ -50,35 +48,49 @@ class Held(NamedTuple):
 
 
 def played_elsewhere(
-    spec: GymEnvironmentSpec, episodes: Sequence[tuple[Task, list[str]]]
+    spec: GymEnvironmentSpec,
+    episodes: Sequence[tuple[Task, list[str]]],
+    *,
+    settle_seconds: float,
 ) -> list[list[Facts]]:
     """The facts of each task under its actions, played one after the other in one process.
 
+    Args:
+        spec: Of the environment.
+        episodes: Each task, and the actions that are played.
+        settle_seconds: Given to processes that were told to end.
+
     Raises:
         EnvironmentFailure: If the process does not end well, or leaves a process behind.
     """
-    answer = _ask(spec, [[_row(task), actions] for task, actions in episodes], rounds=0)
+    rows = [[_row(task), actions] for task, actions in episodes]
+    answer = _ask(spec, rows, rounds=0, settle_seconds=settle_seconds)
     return cast("list[list[Facts]]", answer)
 
 
-def held_by_rounds(spec: GymEnvironmentSpec, task: Task, *, rounds: int) -> list[Held]:
+def held_by_rounds(
+    spec: GymEnvironmentSpec, task: Task, *, rounds: int, settle_seconds: float
+) -> list[Held]:
     """What a process holds after each time that an environment was made, played and closed.
 
-    The first round warms up; the first that leaves more than it did is the last.
+    The first round warms up; the first that leaves more than it did is the last. What was told to
+    end is given `settle_seconds`.
 
     Raises:
         EnvironmentFailure: If the process does not end well, or leaves a process behind.
     """
-    answer = _ask(spec, [[_row(task), []]], rounds=rounds)
+    answer = _ask(spec, [[_row(task), []]], rounds=rounds, settle_seconds=settle_seconds)
     return [Held(*counts) for counts in cast("list[list[int]]", answer)]
 
 
-def _ask(spec: GymEnvironmentSpec, episodes: object, *, rounds: int) -> object:
+def _ask(
+    spec: GymEnvironmentSpec, episodes: object, *, rounds: int, settle_seconds: float
+) -> object:
     with ExitStack() as stack:
         request, answer, said = (
             stack.enter_context(TemporaryFile("w+", encoding="utf-8")) for _ in range(3)
         )
-        json.dump([spec.to_json(), episodes, rounds], request)
+        json.dump([spec.to_json(), episodes, rounds, settle_seconds], request)
         request.seek(0)
         process = subprocess.Popen(
             [sys.executable, "-m", __name__],
@@ -100,7 +112,7 @@ def _ask(spec: GymEnvironmentSpec, episodes: object, *, rounds: int) -> object:
                 "environment outlive `close`?"
             ) from error
         finally:
-            left = _members_of_session(process.pid)
+            left = _members_of_session(process.pid, settle_seconds=settle_seconds)
             for pid in left:
                 _kill(pid)
             process.wait()
@@ -114,9 +126,9 @@ def _ask(spec: GymEnvironmentSpec, episodes: object, *, rounds: int) -> object:
         return json.loads(answer.read().splitlines()[-1])
 
 
-def _members_of_session(session: int) -> list[int]:
+def _members_of_session(session: int, *, settle_seconds: float) -> list[int]:
     """Processes of a session, once those that were about to end have ended."""
-    deadline = time.monotonic() + _SETTLE_SECONDS
+    deadline = time.monotonic() + settle_seconds
     while True:
         found = [pid for pid, fields in _processes().items() if fields[3] == str(session)]
         if not found or time.monotonic() > deadline:
@@ -165,34 +177,36 @@ def _task_of(row: list[str]) -> Task:
 
 
 def _answer() -> None:
-    spec_json, rows, rounds = json.load(sys.stdin)
+    spec_json, rows, rounds, settle_seconds = json.load(sys.stdin)
     spec = GymEnvironmentSpec.from_json(spec_json)
     episodes = [(_task_of(row), actions) for row, actions in rows]
     answer: object
     if rounds:
-        answer = _held_by_rounds(spec, episodes[0][0], rounds)
+        answer = _held_by_rounds(spec, episodes[0][0], rounds, settle_seconds)
     else:
         with opened(spec) as player:
             answer = [reactions(player, task, actions) for task, actions in episodes]
     print(json.dumps(answer))  # noqa: T201  it is what the process is for
 
 
-def _held_by_rounds(spec: GymEnvironmentSpec, task: Task, rounds: int) -> list[Held]:
+def _held_by_rounds(
+    spec: GymEnvironmentSpec, task: Task, rounds: int, settle_seconds: float
+) -> list[Held]:
     found: list[Held] = []
     for number in range(rounds):
         with opened(spec) as player:
             recorded(player, task, num_steps=_NUM_STEPS, draw=Random(number))
             player.render()
-        found.append(_settled(found[0] if found else None))
+        found.append(_settled(found[0] if found else None, settle_seconds))
         if found[-1].exceeds(found[0]):
             break
     return found
 
 
-def _settled(expected: Held | None) -> Held:
+def _settled(expected: Held | None, settle_seconds: float) -> Held:
     """What is held, once it is no more than `expected`, or else once time has run out."""
     gc.collect()
-    deadline = time.monotonic() + (_SETTLE_SECONDS if expected else 0.3)
+    deadline = time.monotonic() + (settle_seconds if expected else 0.3)
     held = _held()
     while time.monotonic() < deadline and (expected is None or held.exceeds(expected)):
         time.sleep(0.05)

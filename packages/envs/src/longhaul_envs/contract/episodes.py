@@ -45,7 +45,9 @@ def same_episode_in_another_process(subject: Subject) -> Iterator[str]:
     with opened(subject.spec) as player:
         here = [_record(player, task, num_steps=num_steps) for task in subject.sample]
     request = [(task, r.actions) for task, r in zip(subject.sample, here, strict=True)]
-    there = played_elsewhere(subject.spec, request[::-1])[::-1]
+    there = played_elsewhere(subject.spec, request[::-1], settle_seconds=subject.settle_seconds)[
+        ::-1
+    ]
     for task, first, facts in zip(subject.sample, here, there, strict=True):
         if first.facts[0] != facts[0]:
             yield f"the start of task {task.task_id!r} is another one in another process"
@@ -227,7 +229,9 @@ def pictures_show_the_state(subject: Subject) -> Iterator[str]:
 
 def close_frees_everything(subject: Subject) -> Iterator[str]:
     """A process holds no more after the third instance than after the first."""
-    held = held_by_rounds(subject.spec, subject.sample[0], rounds=_ROUNDS)
+    held = held_by_rounds(
+        subject.spec, subject.sample[0], rounds=_ROUNDS, settle_seconds=subject.settle_seconds
+    )
     if held[-1].exceeds(held[0]):
         yield (
             f"close leaves something behind: {held[0]} after 1 instance, {held[-1]} after "

@@ -7,7 +7,10 @@ from longhaul_core.environment import Determinism, EnvironmentDescription
 from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.types import Split, Task
 
-__all__ = ["Subject", "ignore"]
+__all__ = ["SETTLE_SECONDS", "Subject", "ignore"]
+
+SETTLE_SECONDS = 6.0
+"""Given to threads and processes that were told to end, before they count as left behind."""
 
 
 def ignore(words: str) -> None:
@@ -32,6 +35,7 @@ class Subject:
     horizon: int
     tell: Callable[[str], None] = ignore
     """Is told what was covered, in words."""
+    settle_seconds: float = SETTLE_SECONDS
 
     @property
     def repeats_episodes(self) -> bool:
