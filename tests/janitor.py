@@ -19,12 +19,17 @@ MARK = "LONGHAUL_SUITE"
 """Variable that all processes of a suite inherit; its value is the suite's folder."""
 TEMPORARY = "PYTEST_DEBUG_TEMPROOT"
 """pytest's variable for the place of its own folders, which outlive the suite."""
+DATA = "LONGHAUL_DATA"
+"""Variable for the folder in which environments build what they play by."""
 PATIENCE_SECONDS = 30.0
 """Longest wait for killed processes to be gone, before their folder is deleted."""
 
 
 def begin_suite() -> Path:
     """Give this process and its children a folder of temporary files, and a janitor.
+
+    What environments build lies there too, unless another folder is named: it is built by this
+    suite's code, once for all its processes.
 
     Returns:
         The folder, with a short path: sockets have room for 107 characters. pytest's own folder
@@ -40,6 +45,7 @@ def begin_suite() -> Path:
         setsid=True,  # Ctrl-C and `timeout` end the suite's group, not its janitor
     )
     os.environ |= {MARK: str(folder), "TMPDIR": str(folder)}
+    os.environ.setdefault(DATA, str(folder / "data"))
     tempfile.tempdir = None  # it is read anew
     return folder
 

@@ -3,9 +3,7 @@
 A plugin of pytest. The last lines of its report say what to install for which tests.
 """
 
-import os
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path, PurePosixPath
@@ -26,15 +24,6 @@ REMEDIES: Mapping[str, str] = {
     "longhaul-envs[textworld]": "sudo apt-get install build-essential; uv sync --group textgames",
 }
 """Words of a skip's reason to the commands after which its test is run."""
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Environments build their data in a folder of these tests' own where the home is read-only."""
-    if os.access(Path.home(), os.W_OK) or "LONGHAUL_DATA" in os.environ:
-        return
-    folder = tempfile.TemporaryDirectory(prefix="longhaul-tests-")
-    config.add_cleanup(folder.cleanup)
-    os.environ["LONGHAUL_DATA"] = folder.name
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """Search as an environment: retrieval, answers, rewards, and questions that take two searches."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,6 @@ from longhaul_envs.search.environment import Search
 from longhaul_envs.search.scoring import contains_answer
 from longhaul_envs.search.tasks import source
 from search_files import CORPUS, QUESTIONS, write_jsonl, write_wordnet
-
-
-@pytest.fixture(scope="module", autouse=True)
-def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Everything is made anew, once for all tests of this file."""
-    folder = tmp_path_factory.mktemp("data")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LONGHAUL_DATA", str(folder))
-        yield folder
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """WebShop as an environment: its pages and links, its splits, and what sessions share."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,6 @@ from longhaul_envs.webshop.environment import WebShop
 from longhaul_envs.webshop.shop import Shop
 from longhaul_envs.webshop.tasks import WebShopOptions, open_shop
 from webshop_files import write_files
-
-
-@pytest.fixture(scope="module", autouse=True)
-def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Everything is made anew, once for all tests of this file."""
-    folder = tmp_path_factory.mktemp("data")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LONGHAUL_DATA", str(folder))
-        yield folder
 
 
 @pytest.fixture(scope="module")
