@@ -8,8 +8,8 @@ holds: the resolved configuration, episodes, steps, replies' logprobs, and what 
     report.clean, report.findings, report.not_checked
 """
 
-from longhaul_core.audit.report import AuditReport, RuleResult, one_line, subject_of
-from longhaul_core.audit.rules import RULES, Rule
+from longhaul_core.audit.report import AuditReport, one_line
+from longhaul_core.audit.rules import RULES
 from longhaul_core.audit.run import audit_run
 
-__all__ = ["RULES", "AuditReport", "Rule", "RuleResult", "audit_run", "one_line", "subject_of"]
+__all__ = ["RULES", "AuditReport", "audit_run", "one_line"]

@@ -7,17 +7,15 @@ One module a format; `docs/guides/formats.md` says where each field goes, and wh
 """
 
 from longhaul_core.exchange.exporting import export_episodes
-from longhaul_core.exchange.formats import FORMATS, Format, FormatName, format_named
-from longhaul_core.exchange.importing import Imported, ImportSettings, import_files
+from longhaul_core.exchange.formats import FORMATS, FormatName, format_named
+from longhaul_core.exchange.importing import ImportSettings, import_files
 from longhaul_core.exchange.where import EpisodeWhere, parse_where
 
 __all__ = [
     "FORMATS",
     "EpisodeWhere",
-    "Format",
     "FormatName",
     "ImportSettings",
-    "Imported",
     "export_episodes",
     "format_named",
     "import_files",

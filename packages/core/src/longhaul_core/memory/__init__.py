@@ -1,6 +1,6 @@
 """Memories: what of an episode's past the policy is shown again."""
 
-from longhaul_core.memory.base import Complete, Memory, MemoryContext, RecallingMemory
+from longhaul_core.memory.base import Memory, MemoryContext, RecallingMemory
 from longhaul_core.memory.build import MEMORIES, build_memory
 from longhaul_core.memory.full import FullHistory
 from longhaul_core.memory.key_events import KeyEventsMemory
@@ -19,7 +19,6 @@ from longhaul_core.memory.window import WindowMemory
 __all__ = [
     "DEFAULT_TEMPLATE",
     "MEMORIES",
-    "Complete",
     "FullHistory",
     "InstructionPlace",
     "KeyEventsMemory",

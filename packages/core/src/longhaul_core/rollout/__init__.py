@@ -2,10 +2,9 @@
 
 from longhaul_core.rollout.acting import ACTINGS, PlanThenAct, SingleCall, build_acting
 from longhaul_core.rollout.agent import Acting, Agent
-from longhaul_core.rollout.branch import require_branchable, take_up
+from longhaul_core.rollout.branch import require_branchable
 from longhaul_core.rollout.chance import ChanceActing, NoisyExpert
 from longhaul_core.rollout.conversations import ChatPrompt
-from longhaul_core.rollout.driver import EnvironmentDriver, driven
 from longhaul_core.rollout.expert import ExpertActing
 from longhaul_core.rollout.limits import EpisodeLimits
 from longhaul_core.rollout.loop import EpisodeOutcome, run_episode
@@ -34,7 +33,6 @@ __all__ = [
     "Branch",
     "ChanceActing",
     "ChatPrompt",
-    "EnvironmentDriver",
     "EpisodeLimits",
     "EpisodeOutcome",
     "EpisodeResult",
@@ -51,13 +49,11 @@ __all__ = [
     "build_acting",
     "call_seed",
     "continuation_seed",
-    "driven",
     "episode_seed",
     "replies_of",
     "require_branchable",
     "retry_seed",
     "run_episode",
     "step_seed",
-    "take_up",
     "without_memory_calls",
 ]

@@ -42,8 +42,6 @@ class FencedRole:
     """The store's address for the box; it holds the password, which is nowhere else."""
     relations: tuple[str, ...]
     """What it may read."""
-    num_functions: int
-    """Revoked from PUBLIC."""
 
 
 def make_fenced_role(engine: Engine, *, role: str = "longhaul_sql") -> FencedRole:
@@ -90,8 +88,7 @@ def make_fenced_role(engine: Engine, *, role: str = "longhaul_sql") -> FencedRol
         for name, value in SETTINGS.items():
             _do(connection, f"ALTER ROLE {role} SET {name} = '{value}'")
         _take_from_everybody(connection, others)
-        functions = _harmful_functions(connection)
-        for function in functions:
+        for function in _harmful_functions(connection):
             _do(connection, f"REVOKE EXECUTE ON ROUTINE {function} FROM PUBLIC, {role}")
             if others:
                 _do(connection, f"GRANT EXECUTE ON ROUTINE {function} TO {', '.join(others)}")
@@ -100,9 +97,7 @@ def make_fenced_role(engine: Engine, *, role: str = "longhaul_sql") -> FencedRol
         _do(connection, f"REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {role}")
         _do(connection, f"GRANT SELECT ON {', '.join(relations)} TO {role}")
     return FencedRole(
-        url=engine.url.set(username=role, password=password),
-        relations=tuple(relations),
-        num_functions=len(functions),
+        url=engine.url.set(username=role, password=password), relations=tuple(relations)
     )
 
 

@@ -34,7 +34,6 @@ from longhaul_core.store.records import (
     RunEnded,
     RunStarted,
     TokenPieces,
-    episode_id,
 )
 from longhaul_core.store.session import check_store, open_store, read_only_engine
 from longhaul_core.store.writer import StoreWriter
@@ -66,7 +65,6 @@ __all__ = [
     "StoreWriter",
     "TokenPieces",
     "check_store",
-    "episode_id",
     "open_store",
     "read_only_engine",
 ]

@@ -13,7 +13,7 @@ from longhaul_core.truth.episodes import (
     true_advantages,
 )
 from longhaul_core.truth.exact import ExactValues, Policy, exact_values, tabulated
-from longhaul_core.truth.gradients import GradientFigures, compare_gradients
+from longhaul_core.truth.gradients import compare_gradients
 from longhaul_core.truth.judging import (
     Judgement,
     planted_right,
@@ -29,17 +29,15 @@ from longhaul_core.truth.sampled import (
     sampled_advantage,
     sampled_value,
 )
-from longhaul_core.truth.state_graph import INVALID, StateGraph, World, explored
+from longhaul_core.truth.state_graph import INVALID, StateGraph, explored
 
 __all__ = [
     "INVALID",
     "ExactValues",
-    "GradientFigures",
     "Judgement",
     "Policy",
     "SampledAdvantage",
     "StateGraph",
-    "World",
     "compare_gradients",
     "continuations",
     "estimated_advantages",

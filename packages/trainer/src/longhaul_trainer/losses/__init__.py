@@ -6,20 +6,18 @@ from longhaul_trainer.losses.importance import ImportanceWeights, truncated_impo
 from longhaul_trainer.losses.kl import kl_estimate
 from longhaul_trainer.losses.nll import nll_loss
 from longhaul_trainer.losses.ppo import ppo_loss
-from longhaul_trainer.losses.tokens import ActionTokens, PolicyLoss, sums_by_action, weighted_sums
-from longhaul_trainer.losses.value import ValueLoss, value_loss
+from longhaul_trainer.losses.tokens import ActionTokens, PolicyLoss, weighted_sums
+from longhaul_trainer.losses.value import value_loss
 
 __all__ = [
     "ActionTokens",
     "ImportanceWeights",
     "PolicyLoss",
-    "ValueLoss",
     "cispo_loss",
     "gspo_loss",
     "kl_estimate",
     "nll_loss",
     "ppo_loss",
-    "sums_by_action",
     "truncated_importance_weights",
     "value_loss",
     "weighted_sums",

@@ -4,6 +4,6 @@ Importing this imports no torch: a run's configuration is checked on machines
 that have none.
 """
 
-from longhaul_trainer.models.prepare import default_model_cache, hash_model, prepare_model
+from longhaul_trainer.models.prepare import hash_model, prepare_model
 
-__all__ = ["default_model_cache", "hash_model", "prepare_model"]
+__all__ = ["hash_model", "prepare_model"]

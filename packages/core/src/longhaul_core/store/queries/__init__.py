@@ -5,7 +5,7 @@ tuples where an audit reads many): a result stays valid after its session has cl
 here writes; see `maintenance`.
 """
 
-from longhaul_core.store.queries.anchors import AnchorGroup, AnchorStep, anchor_groups
+from longhaul_core.store.queries.anchors import AnchorGroup, anchor_groups
 from longhaul_core.store.queries.audits import AuditDetail, list_audits
 from longhaul_core.store.queries.changes import (
     Change,
@@ -15,7 +15,6 @@ from longhaul_core.store.queries.changes import (
 )
 from longhaul_core.store.queries.comparison import (
     Checkpoint,
-    ComparedResult,
     Comparison,
     PairedEstimate,
     PanelResult,
@@ -39,17 +38,14 @@ from longhaul_core.store.queries.episode_lists import (
 )
 from longhaul_core.store.queries.episodes import (
     CallDetail,
-    CallTokens,
     EpisodeDetail,
     LabelDetail,
-    Media,
     StepDetail,
     get_episode,
     get_media,
 )
 from longhaul_core.store.queries.group_steps import (
     GroupEpisode,
-    GroupStep,
     GroupSteps,
     group_steps,
     named_episodes,
@@ -71,7 +67,7 @@ from longhaul_core.store.queries.histograms import (
     HistogramColumn,
     episode_histogram,
 )
-from longhaul_core.store.queries.integrity import INVARIANTS, Violation, violations
+from longhaul_core.store.queries.integrity import INVARIANTS, violations
 from longhaul_core.store.queries.labels import labels_of
 from longhaul_core.store.queries.messages import PromptMessage, StoredPicture
 from longhaul_core.store.queries.metrics import (
@@ -88,7 +84,6 @@ from longhaul_core.store.queries.metrics import (
 )
 from longhaul_core.store.queries.recomputed_credit import (
     EstimatedAdvantages,
-    EstimatedEpisode,
     EstimatedGroup,
     advantages_by_estimator,
 )
@@ -104,7 +99,6 @@ from longhaul_core.store.queries.run_overview import (
     run_settings,
 )
 from longhaul_core.store.queries.runs import (
-    Attempt,
     RunDetail,
     RunSummary,
     SparkPoint,
@@ -140,7 +134,6 @@ from longhaul_core.store.queries.training_steps import (
     EpisodeNumbers,
     GroupNumbers,
     HorizonOutcomes,
-    TableOfEpisodes,
     episodes_of_update,
     episodes_that_spell,
     groups_of_training_step,
@@ -155,8 +148,6 @@ from longhaul_core.store.queries.truth import (
     TRUTH,
     ContinuedBy,
     ContinuedStep,
-    SampledMean,
-    SampledStep,
     SampledTruth,
     continued_steps,
     sampled_by,
@@ -167,16 +158,12 @@ __all__ = [
     "INVARIANTS",
     "TRUTH",
     "AnchorGroup",
-    "AnchorStep",
-    "Attempt",
     "AuditDetail",
     "CallDetail",
-    "CallTokens",
     "Change",
     "ChangeKind",
     "Changes",
     "Checkpoint",
-    "ComparedResult",
     "Comparison",
     "ContinuedBy",
     "ContinuedStep",
@@ -191,7 +178,6 @@ __all__ = [
     "EpisodeSort",
     "EpisodeSummary",
     "EstimatedAdvantages",
-    "EstimatedEpisode",
     "EstimatedGroup",
     "EvaluationResult",
     "Failure",
@@ -205,14 +191,12 @@ __all__ = [
     "GroupNumbers",
     "GroupOutcomes",
     "GroupPage",
-    "GroupStep",
     "GroupSteps",
     "GroupSummary",
     "HistogramBar",
     "HistogramColumn",
     "HorizonOutcomes",
     "LabelDetail",
-    "Media",
     "MetricPoint",
     "PairedEstimate",
     "PanelResult",
@@ -222,8 +206,6 @@ __all__ = [
     "RunSettings",
     "RunSize",
     "RunSummary",
-    "SampledMean",
-    "SampledStep",
     "SampledTruth",
     "SearchHit",
     "SearchKey",
@@ -236,9 +218,7 @@ __all__ = [
     "StepDetail",
     "StorageStats",
     "StoredPicture",
-    "TableOfEpisodes",
     "TaskComparison",
-    "Violation",
     "advantages_by_estimator",
     "anchor_groups",
     "audit_findings",

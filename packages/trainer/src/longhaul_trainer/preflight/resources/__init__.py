@@ -7,14 +7,12 @@ disk and time are estimates; each is written out, with its source, in the class 
 makes it. Nothing here imports torch, verl, vllm or ray.
 """
 
-from longhaul_trainer.preflight.resources.model_size import ModelSize, model_size, size_or_none
+from longhaul_trainer.preflight.resources.model_size import model_size
 from longhaul_trainer.preflight.resources.needs import Needs, needs_here, needs_of
 
 __all__ = [
-    "ModelSize",
     "Needs",
     "model_size",
     "needs_here",
     "needs_of",
-    "size_or_none",
 ]

@@ -66,9 +66,6 @@ class StepTime:
     """Its name in `SPEEDS`."""
     assumed: bool
     """Whether that GPU is none of this machine's."""
-    read_tokens: Range
-    """That the engine reads as prompts and did not know."""
-    written_tokens: Range
     learned_tokens: Range
     """That pass through the learner."""
     play_seconds: Range
@@ -88,6 +85,7 @@ class Tokens(NamedTuple):
     """Of a training step."""
 
     read: float
+    """That the engine reads as prompts and did not know."""
     written: float
     learned: float
     prompt: float
@@ -128,8 +126,6 @@ def step_time(
     return StepTime(
         gpu=name or ASSUMED,
         assumed=name is None,
-        read_tokens=(typical.read, waves * longest.read),
-        written_tokens=(typical.written, waves * longest.written),
         learned_tokens=(typical.learned, longest.learned),
         play_seconds=(play[0], waves * play[1]),
         learn_seconds=(learn[0], learn[1]),

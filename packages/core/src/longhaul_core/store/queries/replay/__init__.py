@@ -13,47 +13,30 @@ from longhaul_core.store.queries.replay.changes import (
     LineChange,
     MessageChange,
     PromptChanges,
-    TokenChange,
     message_changes,
     prompt_changes,
 )
-from longhaul_core.store.queries.replay.neighbours import GroupMember, Neighbours, neighbours
+from longhaul_core.store.queries.replay.neighbours import Neighbours, neighbours
 from longhaul_core.store.queries.replay.outline import (
-    CallColumns,
     EpisodeOutline,
-    StepColumns,
     episode_outline,
     outline_version,
 )
 from longhaul_core.store.queries.replay.steps import get_step
-from longhaul_core.store.queries.replay.texts import CallTexts, EpisodeTexts, StepTexts, step_texts
-from longhaul_core.store.queries.replay.tokens import CallTokenSlice, ReplyTokens, call_tokens
-from longhaul_core.store.queries.replay.transcript import (
-    TranscriptCall,
-    TranscriptStep,
-    episode_transcript,
-)
-from longhaul_core.store.queries.replay.verdicts import InvalidAction, ReplyReader, ReplyReading
+from longhaul_core.store.queries.replay.texts import EpisodeTexts, step_texts
+from longhaul_core.store.queries.replay.tokens import CallTokenSlice, call_tokens
+from longhaul_core.store.queries.replay.transcript import TranscriptStep, episode_transcript
+from longhaul_core.store.queries.replay.verdicts import ReplyReader
 
 __all__ = [
-    "CallColumns",
-    "CallTexts",
     "CallTokenSlice",
     "EpisodeOutline",
     "EpisodeTexts",
-    "GroupMember",
-    "InvalidAction",
     "LineChange",
     "MessageChange",
     "Neighbours",
     "PromptChanges",
     "ReplyReader",
-    "ReplyReading",
-    "ReplyTokens",
-    "StepColumns",
-    "StepTexts",
-    "TokenChange",
-    "TranscriptCall",
     "TranscriptStep",
     "call_tokens",
     "episode_outline",
