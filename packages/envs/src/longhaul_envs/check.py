@@ -154,7 +154,7 @@ _CHECKS: tuple[Callable[[Subject], Iterator[str]], ...] = (
     tasks.task_lists,
     tasks.disjoint_content,
     tasks.same_start_in_any_order,
-    episodes.same_episode_in_another_process,
+    episodes.same_in_another_process_which_close_frees,
     episodes.same_episode_twice,
     episodes.same_episode_beside_another,
     episodes.admissible_actions_are_accepted,
@@ -163,6 +163,5 @@ _CHECKS: tuple[Callable[[Subject], Iterator[str]], ...] = (
     rewards.mistakes_pay_less,
     episodes.pictures_are_as_described,
     episodes.pictures_show_the_state,
-    episodes.close_frees_everything,
     anchors.anchors_name_the_state,
 )

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryFile
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from longhaul_core.errors import EnvironmentFailure
 from longhaul_core.gym import GymEnvironmentSpec
@@ -24,10 +24,10 @@ from longhaul_core.types import Split, Task
 from longhaul_envs.contract.recording import Facts, reactions, recorded
 from longhaul_envs.players import opened
 
-__all__ = ["Held", "held_by_rounds", "played_elsewhere"]
+__all__ = ["Elsewhere", "Held", "played_elsewhere"]
 
 _OTHER_HASH_SEED = "4711"
-_DEADLINE_SECONDS = 300
+_DEADLINE_SECONDS = 600
 _NUM_STEPS = 6
 
 
@@ -47,50 +47,48 @@ class Held(NamedTuple):
         return f"{self.threads} threads, {self.descriptors} descriptors, {self.children} children"
 
 
+class Elsewhere(NamedTuple):
+    """What was seen of another process."""
+
+    facts: list[list[Facts]]
+    """Of each episode."""
+    held: list[Held]
+    """After each time that an environment was made, played and closed. The first round warms up;
+    the first that leaves more than it did is the last."""
+
+
 def played_elsewhere(
     spec: GymEnvironmentSpec,
     episodes: Sequence[tuple[Task, list[str]]],
     *,
+    rounds_of: Task,
+    rounds: int,
     settle_seconds: float,
-) -> list[list[Facts]]:
-    """The facts of each task under its actions, played one after the other in one process.
+) -> Elsewhere:
+    """Play in one process: the episodes by one environment, then `rounds_of` by one each time.
 
     Args:
         spec: Of the environment.
         episodes: Each task, and the actions that are played.
-        settle_seconds: Given to processes that were told to end.
+        rounds_of: The task of the rounds.
+        rounds: How often an environment is made for it, at most.
+        settle_seconds: Given to threads and processes that were told to end.
 
     Raises:
         EnvironmentFailure: If the process does not end well, or leaves a process behind.
     """
     rows = [[_row(task), actions] for task, actions in episodes]
-    answer = _ask(spec, rows, rounds=0, settle_seconds=settle_seconds)
-    return cast("list[list[Facts]]", answer)
+    request = [spec.to_json(), rows, _row(rounds_of), rounds, settle_seconds]
+    facts, held = cast("tuple[Any, Any]", _ask(request, settle_seconds=settle_seconds))
+    return Elsewhere(facts, [Held(*counts) for counts in held])
 
 
-def held_by_rounds(
-    spec: GymEnvironmentSpec, task: Task, *, rounds: int, settle_seconds: float
-) -> list[Held]:
-    """What a process holds after each time that an environment was made, played and closed.
-
-    The first round warms up; the first that leaves more than it did is the last. What was told to
-    end is given `settle_seconds`.
-
-    Raises:
-        EnvironmentFailure: If the process does not end well, or leaves a process behind.
-    """
-    answer = _ask(spec, [[_row(task), []]], rounds=rounds, settle_seconds=settle_seconds)
-    return [Held(*counts) for counts in cast("list[list[int]]", answer)]
-
-
-def _ask(
-    spec: GymEnvironmentSpec, episodes: object, *, rounds: int, settle_seconds: float
-) -> object:
+def _ask(asked: object, *, settle_seconds: float) -> object:
     with ExitStack() as stack:
         request, answer, said = (
             stack.enter_context(TemporaryFile("w+", encoding="utf-8")) for _ in range(3)
         )
-        json.dump([spec.to_json(), episodes, rounds, settle_seconds], request)
+        json.dump(asked, request)
         request.seek(0)
         process = subprocess.Popen(
             [sys.executable, "-m", __name__],
@@ -177,16 +175,14 @@ def _task_of(row: list[str]) -> Task:
 
 
 def _answer() -> None:
-    spec_json, rows, rounds, settle_seconds = json.load(sys.stdin)
+    spec_json, rows, rounds_of, rounds, settle_seconds = json.load(sys.stdin)
     spec = GymEnvironmentSpec.from_json(spec_json)
-    episodes = [(_task_of(row), actions) for row, actions in rows]
-    answer: object
-    if rounds:
-        answer = _held_by_rounds(spec, episodes[0][0], rounds, settle_seconds)
-    else:
+    facts: list[list[Facts]] = []
+    if rows:
         with opened(spec) as player:
-            answer = [reactions(player, task, actions) for task, actions in episodes]
-    print(json.dumps(answer))  # noqa: T201  it is what the process is for
+            facts = [reactions(player, _task_of(row), actions) for row, actions in rows]
+    held = _held_by_rounds(spec, _task_of(rounds_of), rounds, settle_seconds)
+    print(json.dumps([facts, held]))  # noqa: T201  it is what the process is for
 
 
 def _held_by_rounds(

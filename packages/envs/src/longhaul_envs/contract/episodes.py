@@ -1,6 +1,6 @@
 """Rules of episodes: what repeats, what is accepted, how one ends, and what it draws."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from random import Random
 
@@ -8,21 +8,27 @@ import numpy as np
 from PIL import Image
 
 from longhaul_core.types import Task
-from longhaul_envs.contract.elsewhere import held_by_rounds, played_elsewhere
-from longhaul_envs.contract.recording import NONSENSE, Recorded, reactions, recorded, returned
+from longhaul_envs.contract.elsewhere import Elsewhere, played_elsewhere
+from longhaul_envs.contract.recording import (
+    NONSENSE,
+    Facts,
+    Recorded,
+    reactions,
+    recorded,
+    returned,
+)
 from longhaul_envs.contract.subject import Subject
 from longhaul_envs.players import Player, opened
 
 __all__ = [
     "admissible_actions_are_accepted",
-    "close_frees_everything",
     "expert_solves",
     "nonsense_is_handled",
     "pictures_are_as_described",
     "pictures_show_the_state",
     "same_episode_beside_another",
-    "same_episode_in_another_process",
     "same_episode_twice",
+    "same_in_another_process_which_close_frees",
 ]
 
 _NUM_STEPS = 12
@@ -37,18 +43,32 @@ def _record(player: Player, task: Task, *, num_steps: int) -> Recorded:
     return recorded(player, task, num_steps=num_steps, draw=Random(task.task_id))
 
 
-def same_episode_in_another_process(subject: Subject) -> Iterator[str]:
-    """What is declared to repeat does so in another process, in another order."""
-    if not subject.repeats_starts:
-        return
-    num_steps = min(subject.horizon, _NUM_STEPS) if subject.repeats_episodes else 0
-    with opened(subject.spec) as player:
-        here = [_record(player, task, num_steps=num_steps) for task in subject.sample]
-    request = [(task, r.actions) for task, r in zip(subject.sample, here, strict=True)]
-    there = played_elsewhere(subject.spec, request[::-1], settle_seconds=subject.settle_seconds)[
-        ::-1
-    ]
-    for task, first, facts in zip(subject.sample, here, there, strict=True):
+def same_in_another_process_which_close_frees(subject: Subject) -> Iterator[str]:
+    """What is declared to repeat does so in another process, in another order.
+
+    And that process holds no more after its third instance than after its first.
+    """
+    sample = subject.sample if subject.repeats_starts else ()
+    here: list[Recorded] = []
+    if sample:
+        num_steps = min(subject.horizon, _NUM_STEPS) if subject.repeats_episodes else 0
+        with opened(subject.spec) as player:
+            here = [_record(player, task, num_steps=num_steps) for task in sample]
+    elsewhere = played_elsewhere(
+        subject.spec,
+        [(task, first.actions) for task, first in zip(sample, here, strict=True)][::-1],
+        rounds_of=subject.sample[0],
+        rounds=_ROUNDS,
+        settle_seconds=subject.settle_seconds,
+    )
+    yield from _other_episodes(sample, here, elsewhere.facts[::-1])
+    yield from _left_behind(elsewhere)
+
+
+def _other_episodes(
+    sample: Sequence[Task], here: list[Recorded], there: list[list[Facts]]
+) -> Iterator[str]:
+    for task, first, facts in zip(sample, here, there, strict=True):
         if first.facts[0] != facts[0]:
             yield f"the start of task {task.task_id!r} is another one in another process"
         elif first.facts != facts:
@@ -227,11 +247,8 @@ def pictures_show_the_state(subject: Subject) -> Iterator[str]:
             yield f"{num_drawn} states have the same picture"
 
 
-def close_frees_everything(subject: Subject) -> Iterator[str]:
-    """A process holds no more after the third instance than after the first."""
-    held = held_by_rounds(
-        subject.spec, subject.sample[0], rounds=_ROUNDS, settle_seconds=subject.settle_seconds
-    )
+def _left_behind(elsewhere: Elsewhere) -> Iterator[str]:
+    held = elsewhere.held
     if held[-1].exceeds(held[0]):
         yield (
             f"close leaves something behind: {held[0]} after 1 instance, {held[-1]} after "
