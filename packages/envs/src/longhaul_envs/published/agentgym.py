@@ -40,7 +40,12 @@ class AgentGymPrompt(PromptTemplate):
         )
 
     def user_message(
-        self, observation: Observation, past: Sequence[str] = (), *, summary: str = ""
+        self,
+        observation: Observation,
+        past: Sequence[str] = (),
+        *,
+        summary: str = "",
+        earlier: Sequence[str] = (),
     ) -> Message:
         """See `PromptTemplate.user_message`: the observation as the authors' server writes it."""
         listed = ""

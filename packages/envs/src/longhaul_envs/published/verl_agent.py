@@ -31,7 +31,12 @@ class VerlAgentPrompt(PromptTemplate):
     """With the last exchanges; empty where there is no such prompt."""
 
     def user_message(
-        self, observation: Observation, past: Sequence[str] = (), *, summary: str = ""
+        self,
+        observation: Observation,
+        past: Sequence[str] = (),
+        *,
+        summary: str = "",
+        earlier: Sequence[str] = (),
     ) -> Message:
         """See `PromptTemplate.user_message`: the prompt of an episode's first step."""
         return self._message(self.first.format(**self.named(observation, 1)), observation)
@@ -85,7 +90,12 @@ class FixedPrompt(VerlAgentPrompt):
     """The same words at every step: the authors fill nothing in, and leave doubled braces be."""
 
     def user_message(
-        self, observation: Observation, past: Sequence[str] = (), *, summary: str = ""
+        self,
+        observation: Observation,
+        past: Sequence[str] = (),
+        *,
+        summary: str = "",
+        earlier: Sequence[str] = (),
     ) -> Message:
         """See `PromptTemplate.user_message`."""
         return self._message(self.first, observation)
