@@ -32,7 +32,7 @@ def shown(memory: KeyEventsMemory, *, drop: int = 0) -> str:
 
 
 def test_what_repeats_pushes_nothing_out_and_what_is_new_pushes_out_the_oldest() -> None:
-    # Hall and cave are new, then the agent goes to and fro, then the sea is new.
+    # Hall and cave are new, then the agent goes back and forth, then the sea is new.
     seen = ["hall", "cave", "hall", "cave", "hall"]
     assert shown(after(key_events(), *seen)) == (
         "Earlier:\nhall\n> do 0\ncave\n> do 1\nPast:\nhall\n> do 4\nNow:\nhere"

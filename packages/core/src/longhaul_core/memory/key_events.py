@@ -16,7 +16,7 @@ class KeyEventsMemory(EarlierExchanges):
 
     An exchange is a key event if what it was shown (text, pictures, and admissible actions in
     whatever order) was shown by none before it in the episode: the first one, and each that an
-    action had brought something new to. What repeats, as where an agent goes to and fro or does
+    action had brought something new to. What repeats, as where an agent goes back and forth or does
     what has no effect, pushes nothing out. Where every observation differs, as one with a count of
     steps in it does, each exchange is a key event, and this is a window of `size + max_earlier`.
     """
