@@ -1,6 +1,6 @@
 """Memories: what of an episode's past the policy is shown again."""
 
-from longhaul_core.memory.base import Memory, MemoryContext
+from longhaul_core.memory.base import Memory, MemoryContext, RecallingMemory
 from longhaul_core.memory.build import MEMORIES, build_memory
 from longhaul_core.memory.full import FullHistory
 from longhaul_core.memory.key_events import KeyEventsMemory
@@ -27,6 +27,7 @@ __all__ = [
     "NoMemory",
     "PromptTemplate",
     "RecallMemory",
+    "RecallingMemory",
     "SummaryMemory",
     "WindowMemory",
     "build_memory",
