@@ -3,8 +3,9 @@
 import json
 import shutil
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,21 @@ import pytest
 from sqlalchemy.orm import Session
 from typer.testing import CliRunner, Result
 
+from hosted_endpoint import hosted_by_gateway
 from longhaul_core.advantages.estimators import ESTIMATORS
-from longhaul_core.errors import ConfigError
+from longhaul_core.errors import AllFailedError, ConfigError
 from longhaul_core.gym import GymEnvironmentSpec
-from longhaul_core.store import queries
-from longhaul_core.store.session import read_only_engine
+from longhaul_core.policy import Completion, Prompt, Sampling
+from longhaul_core.store import labelling, queries
+from longhaul_core.store.records import Label
+from longhaul_core.store.session import open_store, read_only_engine
 from longhaul_core.truth import INVALID, exact_values, explored, tabulated
-from longhaul_core.types import Observation
+from longhaul_core.types import FinishReason, Observation
 from longhaul_envs.players import opened
 from longhaul_trainer.cli.exit_codes import ExitCode
 from longhaul_trainer.cli.main import app
 from longhaul_trainer.config import RunConfig
+from longhaul_trainer.play.judge import REQUEST, judge_messages
 from trainer.play.truth.conftest import played, small_model, trained
 
 __all__ = ["played", "small_model", "trained"]  # fixtures
@@ -302,6 +307,155 @@ def test_exact_values_are_refused_by_name(
     done = measured(small_store, "--exact", *weights, *arguments)
     with pytest.raises(ConfigError, match=words):
         raise done.exception or AssertionError("it was not refused")
+
+
+class Judge:
+    """Answers each request for an episode of the store with a number for each step."""
+
+    def __init__(self, answers: Mapping[str, str]) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+
+    async def act(self, prompt: Prompt, sampling: Sampling, *, episode_id: str) -> Completion:
+        system, user = prompt.messages
+        assert system.content == REQUEST
+        assert isinstance(user.content, str)
+        self.asked.append(user.content)
+        reply = self.answers[user.content]
+        return Completion(
+            text=reply,
+            action_tokens=tuple(reply.encode()),
+            behavior_logprobs=(-0.5,) * len(reply.encode()),
+            policy_version=0,
+            finish_reason=FinishReason.STOP,
+        )
+
+
+def requests(store: Path, answers: Mapping[str, Mapping[int, float]]) -> dict[str, str]:
+    """The replies to the requests about these steps, by the text of each request."""
+    engine = read_only_engine(store)
+    with Session(engine) as session:
+        found = {
+            judge_messages(queries.recorded_episode(session, episode_id), list(scores))[
+                1
+            ].text: f"Well. {json.dumps(scores)}"
+            for episode_id, scores in answers.items()
+        }
+    engine.dispose()
+    return found
+
+
+def judged(store: Path, judge: Judge, *, key: str | None = None) -> Result:
+    with hosted_by_gateway(judge) as hosted, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUDGE_KEY", key or hosted.key)
+        words = ["judge", run_id(store), *RANDOM[2:6], "--endpoint", hosted.openai]
+        words += ["--model", "auto", "--key-variable", "JUDGE_KEY"]
+        return CliRunner().invoke(app, words, catch_exceptions=True)
+
+
+def test_a_judge_that_knows_the_truth_is_judged_right(done: Path) -> None:
+    steps = figures("truth.json")["steps"]
+    answers: dict[str, dict[int, float]] = {}
+    for step in steps:
+        advantage = step["advantage"]["estimate"]
+        answers.setdefault(step["episode_id"], {})[step["step_index"]] = advantage
+    assert len({advantage for scores in answers.values() for advantage in scores.values()}) > 3
+    judge = Judge(requests(done, answers))
+
+    first = judged(done, judge)
+
+    assert first.exit_code == 0, first.output
+    assert f"10 of 10 steps of {len(answers)} episodes got a number by auto" in first.output
+    assert sorted(judge.asked) == sorted(judge.answers)
+    values = rows(done, "SELECT name, author, count(*) FROM labels GROUP BY name, author")
+    assert values == [("credit", "auto", 10)]
+    again = judged(done, judge)
+    assert again.exit_code == 0, again.output
+    assert "0 of 0 steps of 0 episodes got a number by auto; 10 had one before" in again.output
+    assert len(judge.asked) == len(answers)
+
+    found = measured(done, *RANDOM, "--output", "judged.json")
+
+    assert found.exit_code == 0, found.output
+    estimators = figures("judged.json")["estimators"]
+    label = estimators["*label credit by auto*"]
+    right = estimators["*planted right*"]
+    assert label["ρ group"] == pytest.approx(right["ρ group"], rel=1e-3)
+    assert label["sign"] == pytest.approx(right["sign"])
+    assert label["slope"]["estimate"] == pytest.approx(1.0, rel=1e-3)
+
+
+def test_labels_that_are_no_numbers_are_no_credit(done: Path) -> None:
+    steps = figures("truth.json")["steps"]
+    engine = open_store(done, create=False)
+    labels = [
+        Label(
+            episode_id=step["episode_id"],
+            step_index=step["step_index"],
+            name="note",
+            value=value,
+            author="a|b",
+            created_at=0.0,
+        )
+        for step, value in zip(steps, ["nan", "good", "inf", "-0.5"], strict=False)
+    ]
+    for label in [*labels, replace(labels[0], step_index=None, value="1")]:
+        labelling.put_label(engine, label)
+    engine.dispose()
+
+    found = measured(done, *RANDOM, "--output", "labelled.json")
+
+    assert found.exit_code == 0, found.output
+    assert "| *label note by a/b* |" in found.output
+    names = figures("labelled.json")["estimators"]
+    assert [name for name in names if "label" in name] == ["*label note by a|b*"]
+
+
+def test_what_a_judge_leaves_out_is_named_and_asked_for_again(done: Path) -> None:
+    steps = figures("truth.json")["steps"]
+    answers: dict[str, dict[int, float]] = {}
+    for step in steps:
+        answers.setdefault(step["episode_id"], {})[step["step_index"]] = 0.5
+    replies = requests(done, answers)
+    text = next(iter(replies))
+    num_left = text.rpartition(": ")[2].count(",") + 1
+
+    silent = judged(done, Judge(dict.fromkeys(replies, "no")))
+    part = judged(done, Judge(replies | {text: "no"}))
+    rest = judged(done, judge := Judge(replies))
+
+    with pytest.raises(AllFailedError, match="nothing was judged: no reply has a JSON object"):
+        raise silent.exception or AssertionError("it did not fail")
+    assert part.exit_code == ExitCode.UNPLAYED, part.output
+    assert f"{10 - num_left} of 10 steps" in part.output
+    assert rest.exit_code == 0, rest.output
+    assert judge.asked == [text]
+
+
+def test_an_endpoint_that_fails_is_named(done: Path) -> None:
+    failed = judged(done, Judge({}), key="wrong")
+
+    with pytest.raises(AllFailedError, match="nothing was judged: hosted model 'auto' at http"):
+        raise failed.exception or AssertionError("it did not fail")
+    assert rows(done, "SELECT * FROM labels") == []
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "name the judge: --endpoint URL --model NAME"),
+        (["--label", " "], "--label must have 1 to 255 characters, .* got 1"),
+        (["--label", "x" * 256], "--label must have 1 to 255 characters, .* got 256"),
+        (["--training-steps", "3.."], "--training-steps must be a training step or two"),
+    ],
+)
+def test_a_judge_that_could_not_write_is_refused_before_it_is_asked(
+    done: Path, options: Sequence[str], words: str
+) -> None:
+    named = ["--endpoint", "http://127.0.0.1:1/v1", "--model", "m"] if options else []
+    refused = CliRunner().invoke(app, ["judge", run_id(done), *named, *options])
+    with pytest.raises(ConfigError, match=words):
+        raise refused.exception or AssertionError("it was not refused")
 
 
 def test_chance_is_exact_too(done: Path) -> None:

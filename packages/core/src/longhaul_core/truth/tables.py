@@ -89,7 +89,7 @@ def table_of(rows: Mapping[str, Figures]) -> str:
             for column, figure in figures.items()
         ]
         assert list(figures) == columns
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+        lines.append(f"| {name.replace('|', '/')} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -23,21 +23,30 @@ from longhaul_trainer.cli.runs import DEFAULT_STORE
 if TYPE_CHECKING:
     from longhaul_trainer.play.branches import GoesOn
 
+TrainingSteps = Annotated[
+    str | None,
+    typer.Option(
+        "--training-steps", metavar="A..B", help="First and last, or one.", show_default="all"
+    ),
+]
+MeasuredGroups = Annotated[
+    int, typer.Option("--groups", min=2, help="Drawn from those of training.")
+]
+MeasuredSteps = Annotated[
+    int, typer.Option("--steps", min=1, help="Drawn from all steps of these groups' episodes.")
+]
+SeedOfDraws = Annotated[int, typer.Option("--seed", min=0, help="Of both draws.")]
+
 
 @takes_hosted_model
 def credit_truth(  # noqa: PLR0913  options of a command
     run: RunInStore,
     overrides: Overrides = None,
     *,
-    training_steps: Annotated[
-        str | None,
-        typer.Option(metavar="A..B", help="First and last, or one.", show_default="all"),
-    ] = None,
-    groups: Annotated[int, typer.Option(min=2, help="Drawn from those of training.")] = 8,
-    steps: Annotated[
-        int, typer.Option(min=1, help="Drawn from all steps of these groups' episodes.")
-    ] = 100,
-    seed: Annotated[int, typer.Option(min=0, help="Of both draws.")] = 0,
+    training_steps: TrainingSteps = None,
+    groups: MeasuredGroups = 8,
+    steps: MeasuredSteps = 100,
+    seed: SeedOfDraws = 0,
     half_width: Annotated[
         float,
         typer.Option(help="Of the intervals of V and Q: continuations are added until it is met."),
@@ -82,7 +91,7 @@ def credit_truth(  # noqa: PLR0913  options of a command
         raise ConfigError(f"--output must end in .md or .json, got {output}")
     if output is not None and not output.parent.is_dir():
         raise ConfigError(f"--output {output}: there is no folder {output.parent}; make it first")
-    span = _span(training_steps)
+    span = training_span(training_steps)
     goes_on: GoesOn = "weights"  # the run's own, unless somebody else is named
     if (policy, checkpoint, hosted.endpoint) != (None, None, None):
         goes_on = who_goes_on(policy, checkpoint, weights, hosted)
@@ -117,8 +126,8 @@ def credit_truth(  # noqa: PLR0913  options of a command
     raise typer.Exit(code)
 
 
-def _span(words: str | None) -> tuple[int, int] | None:
-    """The first and the last training step.
+def training_span(words: str | None) -> tuple[int, int] | None:
+    """The first and the last training step that `--training-steps` names.
 
     Raises:
         ConfigError: They are none.

@@ -24,6 +24,7 @@ from longhaul_trainer.cli.exchange import export, import_
 from longhaul_trainer.cli.exit_codes import EXIT_CODE_HELP, show_error
 from longhaul_trainer.cli.gateway import gateway
 from longhaul_trainer.cli.imitate import imitate
+from longhaul_trainer.cli.judge import judge
 from longhaul_trainer.cli.memory_lab import memory_lab
 from longhaul_trainer.cli.play import play
 from longhaul_trainer.cli.query import query
@@ -51,6 +52,7 @@ app.command(epilog=EXIT_CODE_HELP)(resume)
 app.command(epilog=EXIT_CODE_HELP)(evaluate)
 app.command(epilog=EXIT_CODE_HELP)(branch)
 app.command("credit-truth", epilog=EXIT_CODE_HELP)(credit_truth)
+app.command(epilog=EXIT_CODE_HELP)(judge)
 app.command(epilog=EXIT_CODE_HELP)(demonstrate)
 app.command(epilog=EXIT_CODE_HELP)(imitate)
 app.command(epilog=EXIT_CODE_HELP)(evolve)

@@ -42,6 +42,7 @@ from longhaul_trainer.play.episode_run import Plan
 from longhaul_trainer.play.hosted_evaluation import Spent
 from longhaul_trainer.play.players import temperature_of
 from longhaul_trainer.play.truth.continuations import Missing, Stored
+from longhaul_trainer.play.truth.labels import label_credit
 from longhaul_trainer.play.truth.logprobs import (
     EngineCheck,
     check_against_engine,
@@ -120,7 +121,7 @@ def measured_credit(asked: Measuring) -> ExitCode:
                 selection,
                 found.steps,
                 halves=found.halves,
-                further=_logprob_credit(run, selection, small),
+                further=label_credit(session, selection) | _logprob_credit(run, selection, small),
                 gradients=_gradients(run, selection, small),
             )
     finally:
