@@ -101,6 +101,17 @@ def test_the_truth_has_a_cosine_of_one_and_its_opposite_no_variance() -> None:
     assert wrong.variance is None
 
 
+def test_groups_whose_gradients_nearly_cancel_keep_their_angle() -> None:
+    random = np.random.default_rng(1)
+    whole = random.normal(size=600_000).astype(np.float32)
+    truth = np.stack([whole, -whole * np.float32(1.0001)])
+
+    cosine, _ = compare_gradients(truth.copy(), truth)
+
+    assert cosine is not None
+    assert tuple(cosine)[:3] == pytest.approx((1.0, 1.0, 1.0), abs=1e-6)
+
+
 def test_a_credit_of_nothing_has_no_gradient() -> None:
     truth = np.ones((3, 2))
 

@@ -14,6 +14,8 @@ from longhaul_core.truth.judging import drawn_groups
 
 __all__ = ["GradientFigures", "compare_gradients"]
 
+_WEIGHTS_AT_ONCE = 2**18
+
 
 class GradientFigures(NamedTuple):
     """Of one credit; None where it, or the truth, has no gradient."""
@@ -54,14 +56,9 @@ def compare_gradients(
         )
     num_groups = len(truth_GP)
     # Of sums over groups all lengths and angles follow from the groups' products.
-    own_GG, cross_GG, true_GG = (
-        np.asarray(one @ other.T, dtype=np.float64)
-        for one, other in (
-            (credit_GP, credit_GP),
-            (credit_GP, truth_GP),
-            (truth_GP, truth_GP),
-        )
-    )
+    own_GG = _products(credit_GP, credit_GP)
+    cross_GG = _products(credit_GP, truth_GP)
+    true_GG = _products(truth_GP, truth_GP)
     drawn_RG = drawn_groups(num_groups, seed=seed, num_resamples=num_resamples)
     weights_RG = np.vstack([np.ones((1, num_groups)), drawn_RG]) / num_groups
 
@@ -85,3 +82,15 @@ def compare_gradients(
         return Interval(float(found_R[0]), low, high, confidence, num_groups)
 
     return GradientFigures(cosine=interval(cosine_R), variance=interval(relative_R))
+
+
+def _products(one_GP: FloatArray, other_GP: FloatArray) -> FloatArray:
+    """Of each group's gradient with each, shape (G, G), in float64.
+
+    Gradients of groups may nearly cancel, and products in float32 would leave noise of their sum.
+    """
+    found_GG = np.zeros((len(one_GP), len(other_GP)))
+    for start in range(0, one_GP.shape[1], _WEIGHTS_AT_ONCE):
+        part = slice(start, start + _WEIGHTS_AT_ONCE)
+        found_GG += one_GP[:, part].astype(np.float64) @ other_GP[:, part].astype(np.float64).T
+    return found_GG
