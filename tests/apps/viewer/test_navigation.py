@@ -36,6 +36,8 @@ def expect_a_page(page: Page) -> None:
         expect(page.get_by_test_id(trouble)).to_have_count(0)
     expect(page.locator(".alert")).to_have_text([])  # which shows what an alert says
     expect(page.locator("h1")).to_have_count(1)
+    if "/replay?" in page.url:  # whose labels come last, after a page has settled once
+        expect(page.locator(SAYS).filter(has_text="Labels and notes")).to_have_count(1)
 
 
 def test_the_list_of_runs_is_at_the_root_and_at_its_own_address(page: Page, viewer: str) -> None:
