@@ -3,9 +3,10 @@ r"""How near the gradient of a credit comes to the gradient of the true advantag
 Shapes: G groups, P weights, R resamples.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from longhaul_core.advantages.credit import FloatArray
 from longhaul_core.evaluation import Interval
@@ -14,6 +15,8 @@ from longhaul_core.truth.judging import drawn_groups
 
 __all__ = ["GradientFigures", "compare_gradients"]
 
+_Gradients = npt.NDArray[np.floating[Any]]
+"""In float32 or float64."""
 _WEIGHTS_AT_ONCE = 2**18
 
 
@@ -29,8 +32,8 @@ class GradientFigures(NamedTuple):
 
 
 def compare_gradients(
-    credit_GP: FloatArray,
-    truth_GP: FloatArray,
+    credit_GP: _Gradients,
+    truth_GP: _Gradients,
     *,
     seed: int = 0,
     confidence: float = 0.95,
@@ -84,7 +87,7 @@ def compare_gradients(
     return GradientFigures(cosine=interval(cosine_R), variance=interval(relative_R))
 
 
-def _products(one_GP: FloatArray, other_GP: FloatArray) -> FloatArray:
+def _products(one_GP: _Gradients, other_GP: _Gradients) -> FloatArray:
     """Of each group's gradient with each, shape (G, G), in float64.
 
     Gradients of groups may nearly cancel, and products in float32 would leave noise of their sum.
