@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack, cast
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-__all__ = ["HeadersInTime", "HttpServer", "UvicornOptions"]
+__all__ = ["HeadersInTime", "HttpServer"]
 
 _KEEP_ALIVE_SECONDS = 75
 """Until an idle connection is closed. Clients give theirs up sooner (httpx after 5 s): where the
@@ -39,9 +39,9 @@ class HeadersInTime(HttpToolsProtocol):
         """The same protocol with another limit."""
         return cast("type[Self]", type(cls.__name__, (cls,), {"header_seconds": seconds}))
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  uvicorn's
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", transport))
         self._expect_headers()
 
     def on_message_begin(self) -> None:
@@ -78,7 +78,7 @@ class HeadersInTime(HttpToolsProtocol):
         self.transport.close()
 
 
-class UvicornOptions(TypedDict, total=False):
+class _Options(TypedDict, total=False):
     """See `uvicorn.Config`."""
 
     lifespan: Literal["auto", "on", "off"]
@@ -104,7 +104,7 @@ class HttpServer(uvicorn.Server):
         stop_seconds: float,
         protocol: type[HeadersInTime] = HeadersInTime,
         on_signal: Callable[[], None] | None = None,
-        **options: Unpack[UvicornOptions],
+        **options: Unpack[_Options],
     ) -> None:
         """A server that is not started.
 
