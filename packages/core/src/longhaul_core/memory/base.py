@@ -88,7 +88,10 @@ class Memory(Protocol):
 
 @runtime_checkable
 class RecallingMemory(Protocol):
-    """What a memory has that chooses exchanges from before the last ones, and says which."""
+    """What a memory has that chooses exchanges from before the last ones, and says which.
+
+    It is called where `compose` is.
+    """
 
     def recalled(self, observation: Observation, *, drop: int = 0) -> tuple[int, ...]:
         """Those that `compose` shows for the same arguments: 0-based, in the order of `write`."""

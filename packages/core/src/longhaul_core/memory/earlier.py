@@ -35,19 +35,19 @@ class EarlierExchanges(ABC):
         self._size = size
         self._max_earlier = max_earlier
         self._template = template
-        self._exchanges: list[tuple[Observation, str]] = []
+        self._lines: list[str] = []
 
     @property
     def num_remembered(self) -> int:
         """Exchanges that a prompt shows: `size + max_earlier` at most."""
         num_earlier = min(self._max_earlier, len(self._candidates()))
-        return num_earlier + min(self._size, len(self._exchanges))
+        return num_earlier + min(self._size, len(self._lines))
 
     async def write(
         self, *, observation: Observation, reply: str, action: str, context: MemoryContext
     ) -> None:
         """See `Memory.write`."""
-        self._exchanges.append((observation, action))
+        self._lines.append(self._template.past_line(observation, action))
 
     def compose(self, observation: Observation, *, drop: int = 0) -> tuple[Message, ...]:
         """See `Memory.compose`.
@@ -59,12 +59,11 @@ class EarlierExchanges(ABC):
             raise ValueError(f"drop must lie in [0, {self.num_remembered}], got {drop}")
         recalled = self.recalled(observation, drop=drop)
         num_last = self.num_remembered - drop - len(recalled)
-        last = range(len(self._exchanges) - num_last, len(self._exchanges))
-        earlier, past = (
-            [self._template.past_line(*self._exchanges[place]) for place in shown]
-            for shown in (recalled, last)
+        asked = self._template.user_message(
+            observation,
+            self._lines[len(self._lines) - num_last :],
+            earlier=[self._lines[place] for place in recalled],
         )
-        asked = self._template.user_message(observation, past, earlier=earlier)
         return (*self._template.system_messages(), asked)
 
     def recalled(self, observation: Observation, *, drop: int = 0) -> tuple[int, ...]:
@@ -74,7 +73,7 @@ class EarlierExchanges(ABC):
     @property
     def _num_before(self) -> int:
         """Exchanges before the last `size`."""
-        return max(0, len(self._exchanges) - self._size)
+        return max(0, len(self._lines) - self._size)
 
     @abstractmethod
     def _candidates(self) -> Sequence[int]:

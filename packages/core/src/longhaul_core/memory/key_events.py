@@ -39,7 +39,7 @@ class KeyEventsMemory(EarlierExchanges):
         )
         if shown not in self._shown:
             self._shown.add(shown)
-            self._events.append(len(self._exchanges))
+            self._events.append(len(self._lines))
         await super().write(observation=observation, reply=reply, action=action, context=context)
 
     def _candidates(self) -> Sequence[int]:

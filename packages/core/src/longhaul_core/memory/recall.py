@@ -63,6 +63,7 @@ def bm25_scores(
         equation 3.15, with Lucene's 1 + … in the logarithm, which is never negative.
     """
     lengths = [record.total() for record in records]
+    mean = sum(lengths) / len(records) if records else 0.0
     scores = [0.0] * len(records)
     # In the order of the text: a set's order, and with it the sum, differs from process to process.
     for word in dict.fromkeys(query):
@@ -70,6 +71,6 @@ def bm25_scores(
         rare = math.log(1 + (len(records) - len(having) + 0.5) / (len(having) + 0.5))
         for place in having:
             times = records[place][word]
-            long = lengths[place] * len(records) / sum(lengths)
-            scores[place] += rare * times * (k1 + 1) / (times + k1 * (1 - b + b * long))
+            length = lengths[place] / mean
+            scores[place] += rare * times * (k1 + 1) / (times + k1 * (1 - b + b * length))
     return scores

@@ -239,11 +239,14 @@ class EpisodeSession:
         if offers(responder.policy, HostedPolicy):
             call = await self._hosted(responder.policy, prompt, sampling, tool_prompts=tool_prompts)
             step.calls[place] = call = replace(
-                call, purpose=purpose, agent=agent, recalled_steps=_recalled(prompt)
+                call,
+                purpose=purpose,
+                agent=agent,
+                recalled_steps=_recalled(prompt) if isinstance(prompt, Shortenable) else (),
             )
             return call
         earlier = tuple(self._streams[agent, purpose])
-        asked, dropped = await self._fitted(
+        asked, dropped, recalled = await self._fitted(
             prompt,
             responder.renderer,
             earlier,
@@ -272,7 +275,7 @@ class EpisodeSession:
             credit_share=credit_share,
             credited_by=credited_by,
             dropped_exchanges=dropped,
-            recalled_steps=_recalled(prompt, drop=dropped),
+            recalled_steps=recalled,
             num_cached_tokens=completion.num_cached_tokens,
             queue_seconds=completion.queue_seconds,
             generate_seconds=max(0.0, seconds - completion.queue_seconds),
@@ -558,7 +561,7 @@ class EpisodeSession:
             MemoryFailure: Composing the prompt failed.
         """
         responder = self._required_responder()
-        asked, _ = await self._fitted(
+        asked, _, _ = await self._fitted(
             prompt,
             responder.renderer,
             tuple(self._streams["", "act"]),
@@ -705,11 +708,12 @@ class EpisodeSession:
         *,
         begins_reply: bool,
         tool_prompts: ToolPrompts | None = None,
-    ) -> tuple[Prompt, int]:
-        """The prompt, shortened as little as it takes, and how many exchanges that cost.
+    ) -> tuple[Prompt, int, tuple[int, ...]]:
+        """The prompt, shortened as little as it takes.
 
-        It is composed and rendered in a thread: a long one takes seconds, and on the event loop it
-        would cost other episodes their deadlines.
+        Also how many exchanges that cost, and the steps that it recalls. All is done in a thread:
+        a long prompt takes seconds, and on the event loop it would cost other episodes their
+        deadlines.
         """
 
         def rendered(messages: tuple[Message, ...]) -> Prompt:
@@ -720,10 +724,13 @@ class EpisodeSession:
                 return Prompt(messages=messages, tokens=tokens)
 
         if not isinstance(prompt, Shortenable):
-            return await asyncio.to_thread(rendered, tuple(prompt)), 0
-        return await asyncio.to_thread(
-            _shortened, prompt, rendered, limit=self._limits.max_prompt_tokens
-        )
+            return await asyncio.to_thread(rendered, tuple(prompt)), 0, ()
+
+        def fitted() -> tuple[Prompt, int, tuple[int, ...]]:
+            asked, dropped = _shortened(prompt, rendered, limit=self._limits.max_prompt_tokens)
+            return asked, dropped, _recalled(prompt, drop=dropped)
+
+        return await asyncio.to_thread(fitted)
 
 
 def _shortened(
@@ -753,8 +760,6 @@ def _shortened(
     return whole, 0
 
 
-def _recalled(prompt: Sequence[Message] | Shortenable, *, drop: int = 0) -> tuple[int, ...]:
-    if not isinstance(prompt, Shortenable):
-        return ()
+def _recalled(prompt: Shortenable, *, drop: int = 0) -> tuple[int, ...]:
     with attributed_to(MemoryFailure, "memory.recalled"):
         return prompt.recalled(drop)
