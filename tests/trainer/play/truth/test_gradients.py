@@ -12,8 +12,8 @@ import torch
 
 from longhaul_core.advantages.credit import FloatArray
 from longhaul_core.types import SampledTokens
+from longhaul_trainer.play import small_policy
 from longhaul_trainer.play.small_policy import SmallModel
-from longhaul_trainer.play.truth import gradients
 from longhaul_trainer.play.truth.gradients import gradients_of
 from longhaul_trainer.play.truth.logprobs import reply_logprobs
 from longhaul_trainer.play.truth.selection import Place
@@ -70,11 +70,11 @@ def moved(model: SmallModel, direction: FloatArray, by: float) -> None:
             start = stop
 
 
-@pytest.mark.parametrize("at_once", [1, 256])
+@pytest.mark.parametrize("most_logits", [1, 2**26])
 def test_small_moves_change_the_logprobs_as_the_gradient_says(
-    model: SmallModel, at_once: int, monkeypatch: pytest.MonkeyPatch
+    model: SmallModel, most_logits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gradients, "_REPLIES_AT_ONCE", at_once)
+    monkeypatch.setattr(small_policy, "_MOST_LOGITS", most_logits)
     found = gradients_of(CALLS, model, temperature=TEMPERATURE)(CREDIT)
     assert found.shape == (3, model.num_parameters)
     random = np.random.default_rng(0)

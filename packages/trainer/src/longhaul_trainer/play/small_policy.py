@@ -119,7 +119,7 @@ class SmallModel:
 
         Memory holds those of one forward pass.
         """
-        rows = max(1, _MOST_LOGITS // (max(map(len, texts)) * self.model.config.vocab_size))
+        rows = self.rows_at_once(texts)
         for start in range(0, len(texts), rows):
             part = [list(text) for text in texts[start : start + rows]]
             with torch.inference_mode():
@@ -127,6 +127,10 @@ class SmallModel:
             of_part = zip(logits_NTV, part, numbers[start : start + rows], strict=True)
             for logits_TV, text, number in of_part:
                 yield logits_TV[len(text) - number : len(text)].copy()
+
+    def rows_at_once(self, texts: Sequence[Sequence[int]]) -> int:
+        """Texts of one forward pass, at least 1, of which all logits have room."""
+        return max(1, _MOST_LOGITS // (max(map(len, texts)) * self.model.config.vocab_size))
 
     def logits(self, texts: Sequence[list[int]]) -> torch.Tensor:
         """Of each place's next token, shape (N, T, V); places after a text's end mean nothing."""

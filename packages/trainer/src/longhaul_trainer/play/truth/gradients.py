@@ -24,8 +24,6 @@ __all__ = ["Gradients", "gradients_of"]
 Gradients = Callable[[Sequence[Mapping[Place, float]]], FloatArray]
 """Of each group, by a credit of its steps: shape (G, P), in float32."""
 
-_REPLIES_AT_ONCE = 256
-
 
 def gradients_of(
     calls: Mapping[Place, SampledTokens], model: SmallModel, *, temperature: float
@@ -61,10 +59,11 @@ def _gradient(
     for place, worth in credit.items():
         if place in calls:
             call = calls[place]
-            of_reply[tuple(call.prompt_tokens), tuple(call.action_tokens)] += worth
+            of_reply[call.prompt_tokens, call.action_tokens] += worth
     replies = [(*reply, worth) for reply, worth in of_reply.items() if worth != 0.0]
-    for start in range(0, len(replies), _REPLIES_AT_ONCE):
-        part = replies[start : start + _REPLIES_AT_ONCE]
+    rows = model.rows_at_once([prompt + reply for prompt, reply in of_reply] or [(0,)])
+    for start in range(0, len(replies), rows):
+        part = replies[start : start + rows]
         texts = [[*prompt, *reply[:-1]] for prompt, reply, _ in part]
         logprobs_NTV = torch.log_softmax(model.logits(texts) / temperature, dim=-1)
         worth_of = [

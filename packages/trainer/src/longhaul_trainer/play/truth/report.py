@@ -180,7 +180,7 @@ class _Judged:
         }
         judged[SHUFFLED] = figures_by_chance(
             truth, num_shuffles=NUM_SHUFFLES, effects=effects
-        ) | _by_chance([gradients_of(shuffled(truth, seed=seed)) for seed in self._shuffles])
+        ) | self._gradients_by_chance(truth, gradients_of)
         if halves is not None:
             one, other = (self._arrays(_advantages(half)) for half in halves)
             effects = self._effects(halves[1])
@@ -189,9 +189,21 @@ class _Judged:
             ) | self._gradients_by(other)(one)
         return judged
 
-    @property
-    def _shuffles(self) -> range:
-        return range(0 if self._gradients is None else NUM_SHUFFLED_GRADIENTS)
+    def _gradients_by_chance(
+        self,
+        truth: Sequence[GroupAdvantages],
+        gradients_of: Callable[[Sequence[GroupAdvantages]], Figures],
+    ) -> Figures:
+        """The mean over shuffles, and the range that holds 95 % of them."""
+        if self._gradients is None:
+            return {}
+        of_each = [
+            gradients_of(shuffled(truth, seed=seed)) for seed in range(NUM_SHUFFLED_GRADIENTS)
+        ]
+        return {
+            column: range_of([figures[column] for figures in of_each])
+            for column in (COSINE, VARIANCE)
+        }
 
     def _gradients_by(
         self, truth: Sequence[GroupAdvantages]
@@ -248,12 +260,6 @@ class _Judged:
 
 def _advantages(steps: Truth) -> dict[Place, float]:
     return {place: found.advantage.estimate for place, found in steps.items()}
-
-
-def _by_chance(of_each: Sequence[Figures]) -> Figures:
-    """The mean over shuffles, and the range that holds 95 % of them."""
-    columns = of_each[0] if of_each else ()
-    return {column: range_of([figures[column] for figures in of_each]) for column in columns}
 
 
 def _at_lambda_0(groups: Sequence[Group], settings: EstimatorSettings) -> list[GroupCredit]:
