@@ -167,12 +167,10 @@ TOKENIZER = "LONGHAUL_BENCHMARK_TOKENIZER"
 
 def write_renderer(folder: Path) -> None:
     """Write SmolLM2's tokenizer, for this process and those that it starts."""
-    import gguf
-
     from longhaul_trainer.models.folder import write_tokenizer
-    from longhaul_trainer.models.smollm2 import packaged_gguf, packaged_vocabulary
+    from longhaul_trainer.models.smollm2 import packaged_model, packaged_vocabulary
 
-    write_tokenizer(folder, *packaged_vocabulary(gguf.GGUFReader(packaged_gguf())))
+    write_tokenizer(folder, *packaged_vocabulary(packaged_model()))
     os.environ[TOKENIZER] = str(folder)
 
 

