@@ -1,5 +1,6 @@
 """verl in a test, as a process of a CPU run has it; the environment is put back afterwards."""
 
+import gc
 import os
 import sys
 from collections.abc import Generator
@@ -27,9 +28,16 @@ IMPORTS_VERL = [
 
 @pytest.fixture(scope="module")
 def cpu_run(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
-    """The variables of a CPU run, set before verl is imported."""
+    """The variables of a CPU run, set before verl is imported.
+
+    verl searches for garbage around each update, among all that was ever imported.
+    """
     with process_variables():
         prepare_environment("cpu", scratch=tmp_path_factory.mktemp("scratch"))
+        if "verl" not in sys.modules:
+            import_module("longhaul_trainer.verl.cpu.worker")
+            gc.collect()
+            gc.freeze()
         yield
 
 
