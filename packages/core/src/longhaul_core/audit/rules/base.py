@@ -7,7 +7,7 @@ from longhaul_core.audit.evidence import AuditedEpisode, Evidence
 from longhaul_core.audit.report import Tally
 from longhaul_core.audit.tables import StepNumbers
 
-__all__ = ["FLOAT32", "Check", "Rule", "each_step", "far", "signs_of_training"]
+__all__ = ["FLOAT32", "Check", "Rule", "Rules", "each_step", "far", "signs_of_training"]
 
 FLOAT32 = 1e-6
 """Relative rounding of what is kept, or read by the loss, in float32."""
@@ -24,6 +24,19 @@ class Rule:
     claim: str
     """What is true, in a few words."""
     check: Check
+
+
+class Rules(list[Rule]):
+    """The rules of a module, in the order that a report lists them."""
+
+    def add(self, name: str, claim: str) -> Callable[[Check], Check]:
+        """Make a rule of the check that is decorated; see `Rule`."""
+
+        def added(check: Check) -> Check:
+            self.append(Rule(name=name, claim=claim, check=check))
+            return check
+
+        return added
 
 
 def far(found: float | None, expected: float, rounding: float) -> bool:

@@ -12,10 +12,12 @@ from longhaul_core.audit.evidence import (
 from longhaul_core.audit.formulas import Credit, returns_to_go
 from longhaul_core.audit.intent import Intent
 from longhaul_core.audit.report import Tally
-from longhaul_core.audit.rules.base import Rule, each_step, far
+from longhaul_core.audit.rules.base import Rules, each_step, far
 from longhaul_core.audit.tables import CallNumbers
 
 __all__ = ["RULES"]
+
+RULES = Rules()
 
 
 def _credited(evidence: Evidence, tally: Tally) -> Iterator[tuple[AuditedEpisode, Credit]]:
@@ -32,6 +34,7 @@ def _credited(evidence: Evidence, tally: Tally) -> Iterator[tuple[AuditedEpisode
             tally.skip(evidence.uncreditable[episode_id])
 
 
+@RULES.add("shaped_reward", "returns are made of the reward less the penalties that lower them")
 def check_shaped_reward(evidence: Evidence, tally: Tally) -> None:
     """A shaped reward is the environment's less what lowers returns, or the run's own shape."""
     unknown = _why_rewards_do_not_follow(evidence.intent)
@@ -77,6 +80,16 @@ def _returns_to_go(
             tally.skip("the episode's steps are not all there", len(episode.steps))
 
 
+RULES.add("return_to_go", "returns-to-go add up the shaped rewards")(
+    each_step(
+        lambda step: step.return_to_go,
+        _returns_to_go,
+        lambda evidence: 1e-9 + 1e-3 * evidence.rounding,
+    )
+)
+
+
+@RULES.add("episode_part", "the episode part follows its definition")
 def check_episode_part(evidence: Evidence, tally: Tally) -> None:
     """The episode part is what the estimator's definition gives, over episodes that ended."""
     for episode, credit in _credited(evidence, tally):
@@ -87,6 +100,30 @@ def check_episode_part(evidence: Evidence, tally: Tally) -> None:
             tally.found(wrong[0], episode.numbers.episode_id, expected=credit.episode_part)
 
 
+RULES.add("step_part", "the step part follows its definition")(
+    each_step(
+        lambda step: step.step_advantage,
+        lambda evidence, tally: (
+            (episode, credit.step_parts) for episode, credit in _credited(evidence, tally)
+        ),
+    )
+)
+
+
+RULES.add("advantage", "the advantage is both parts put together")(
+    each_step(
+        lambda step: step.advantage,
+        lambda evidence, tally: (
+            (episode, credit.advantages) for episode, credit in _credited(evidence, tally)
+        ),
+    )
+)
+
+
+@RULES.add(
+    "call_advantage",
+    "a call has its share of the advantage of the step that credits it, if it is trained",
+)
 def check_call_advantage(evidence: Evidence, tally: Tally) -> None:
     """Each trained call has its share of the advantage of its step, or of the next one.
 
@@ -136,6 +173,7 @@ def _crediting_step(evidence: Evidence, episode: AuditedEpisode, call: CallNumbe
     return call.episode_id, call.step_index + 1 if is_read_later else call.step_index
 
 
+@RULES.add("reference_logprobs", "calls of compared pairs have their logprob under the reference")
 def check_reference(evidence: Evidence, tally: Tally) -> None:
     """Trained calls have a logprob under the reference if pairs are compared; other calls none."""
     pairs = evidence.intent.compares_pairs
@@ -152,6 +190,7 @@ def check_reference(evidence: Evidence, tally: Tally) -> None:
                 )
 
 
+@RULES.add("silent_zero", "nothing that has an advantage is trained with 0")
 def check_silent_zero(evidence: Evidence, tally: Tally) -> None:
     """Nothing that has an advantage is trained with 0."""
     for episode, credit in _credited(evidence, tally):
@@ -173,61 +212,3 @@ def check_silent_zero(evidence: Evidence, tally: Tally) -> None:
                     step.step_index,
                     expected=f"an advantage of {expected:.9g} with its weight",
                 )
-
-
-RULES = (
-    Rule(
-        name="shaped_reward",
-        claim="returns are made of the reward less the penalties that lower them",
-        check=check_shaped_reward,
-    ),
-    Rule(
-        name="return_to_go",
-        claim="returns-to-go add up the shaped rewards",
-        check=each_step(
-            lambda step: step.return_to_go,
-            _returns_to_go,
-            lambda evidence: 1e-9 + 1e-3 * evidence.rounding,
-        ),
-    ),
-    Rule(
-        name="episode_part",
-        claim="the episode part follows its definition",
-        check=check_episode_part,
-    ),
-    Rule(
-        name="step_part",
-        claim="the step part follows its definition",
-        check=each_step(
-            lambda step: step.step_advantage,
-            lambda evidence, tally: (
-                (episode, credit.step_parts) for episode, credit in _credited(evidence, tally)
-            ),
-        ),
-    ),
-    Rule(
-        name="advantage",
-        claim="the advantage is both parts put together",
-        check=each_step(
-            lambda step: step.advantage,
-            lambda evidence, tally: (
-                (episode, credit.advantages) for episode, credit in _credited(evidence, tally)
-            ),
-        ),
-    ),
-    Rule(
-        name="call_advantage",
-        claim="a call has its share of the advantage of the step that credits it, if it is trained",
-        check=check_call_advantage,
-    ),
-    Rule(
-        name="reference_logprobs",
-        claim="calls of compared pairs have their logprob under the reference",
-        check=check_reference,
-    ),
-    Rule(
-        name="silent_zero",
-        claim="nothing that has an advantage is trained with 0",
-        check=check_silent_zero,
-    ),
-)

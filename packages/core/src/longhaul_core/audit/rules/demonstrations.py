@@ -7,9 +7,11 @@ from collections import Counter, defaultdict
 
 from longhaul_core.audit.evidence import Evidence
 from longhaul_core.audit.report import Tally
-from longhaul_core.audit.rules.base import Rule
+from longhaul_core.audit.rules.base import Rules
 
 __all__ = ["RULES", "RULES_OF_DEMONSTRATIONS"]
+
+RULES = Rules()
 
 RULES_OF_DEMONSTRATIONS = frozenset(
     {
@@ -25,6 +27,7 @@ RULES_OF_DEMONSTRATIONS = frozenset(
 themselves: their weights have a denominator of their own, times the coefficient."""
 
 
+@RULES.add("demonstrations", "as many stored episodes are imitated beside each group as configured")
 def check_demonstrations(evidence: Evidence, tally: Tally) -> None:
     """Beside each group are as many as configured, and none where their loss has no coefficient."""
     intent, beside = evidence.intent, evidence.demonstrations
@@ -58,12 +61,3 @@ def check_demonstrations(evidence: Evidence, tally: Tally) -> None:
             tally.found(
                 f"{number} demonstrations at place {place} beside group {group}", expected="1"
             )
-
-
-RULES = (
-    Rule(
-        name="demonstrations",
-        claim="as many stored episodes are imitated beside each group as configured",
-        check=check_demonstrations,
-    ),
-)

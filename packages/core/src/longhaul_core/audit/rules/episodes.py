@@ -5,11 +5,14 @@ from math import fsum
 
 from longhaul_core.audit.evidence import Evidence
 from longhaul_core.audit.report import Tally
-from longhaul_core.audit.rules.base import Rule, signs_of_training
+from longhaul_core.audit.rules.base import Rules, signs_of_training
 
 __all__ = ["RULES"]
 
+RULES = Rules()
 
+
+@RULES.add("steps", "no step of an episode is missing")
 def check_steps(evidence: Evidence, tally: Tally) -> None:
     """An episode's steps are 0, 1, 2 ... to its last."""
     for episode in evidence.episodes:
@@ -27,6 +30,7 @@ def check_steps(evidence: Evidence, tally: Tally) -> None:
             )
 
 
+@RULES.add("episode_return", "a return is the sum of the rewards")
 def check_return(evidence: Evidence, tally: Tally) -> None:
     """An episode's return is the sum of its rewards."""
     for episode in evidence.ended:
@@ -44,6 +48,7 @@ def check_return(evidence: Evidence, tally: Tally) -> None:
             )
 
 
+@RULES.add("failures", "failed episodes have no return and no credit")
 def check_failures(evidence: Evidence, tally: Tally) -> None:
     """A failed episode has no return, no credit, and is not trained."""
     for episode in evidence.episodes:
@@ -59,6 +64,7 @@ def check_failures(evidence: Evidence, tally: Tally) -> None:
             )
 
 
+@RULES.add("group_size", "groups have their episodes, or failures that say why not")
 def check_group_size(evidence: Evidence, tally: Tally) -> None:
     """Every place of a group has one episode that ended, or failures that say why not."""
     ended: Counter[tuple[int, int]] = Counter()
@@ -99,6 +105,7 @@ def check_group_size(evidence: Evidence, tally: Tally) -> None:
             )
 
 
+@RULES.add("trained_episodes", "what ended is trained, unless its group is too small to compare")
 def check_trained_episodes(evidence: Evidence, tally: Tally) -> None:
     """Trained are the episodes that ended, in groups that have enough of them to compare."""
     meant = {episode.numbers.episode_id for episode in evidence.meant}
@@ -117,22 +124,3 @@ def check_trained_episodes(evidence: Evidence, tally: Tally) -> None:
                 else f"left out: fewer than {evidence.intent.smallest_group} of its group ended"
                 + (", or no greedy one" if evidence.intent.needs_greedy_episode else ""),
             )
-
-
-RULES = (
-    Rule(name="steps", claim="no step of an episode is missing", check=check_steps),
-    Rule(name="episode_return", claim="a return is the sum of the rewards", check=check_return),
-    Rule(
-        name="failures", claim="failed episodes have no return and no credit", check=check_failures
-    ),
-    Rule(
-        name="group_size",
-        claim="groups have their episodes, or failures that say why not",
-        check=check_group_size,
-    ),
-    Rule(
-        name="trained_episodes",
-        claim="what ended is trained, unless its group is too small to compare",
-        check=check_trained_episodes,
-    ),
-)

@@ -7,12 +7,15 @@ import numpy as np
 
 from longhaul_core.audit.evidence import AuditedEpisode, Evidence, FirstReply
 from longhaul_core.audit.report import Tally
-from longhaul_core.audit.rules.base import Rule, signs_of_training
+from longhaul_core.audit.rules.base import Rules, signs_of_training
 from longhaul_core.audit.rules.replies import EXACT_AGREEMENT, PRUNED, ROUGH_AGREEMENT
 
 __all__ = ["RULES"]
 
+RULES = Rules()
 
+
+@RULES.add("greedy_episodes", "groups have the greedy episode that they are compared with")
 def check_played(evidence: Evidence, tally: Tally) -> None:
     """Each group has one greedy episode that ended, or failures that say why not."""
     if not evidence.intent.needs_greedy_episode:
@@ -53,6 +56,7 @@ def check_played(evidence: Evidence, tally: Tally) -> None:
             )
 
 
+@RULES.add("greedy_untrained", "greedy episodes are in no loss")
 def check_untrained(evidence: Evidence, tally: Tally) -> None:
     """A greedy episode is in no loss: it has no credit, and none of its steps is trained."""
     for episode in evidence.greedy.episodes:
@@ -66,6 +70,7 @@ def check_untrained(evidence: Evidence, tally: Tally) -> None:
             )
 
 
+@RULES.add("greedy_replies", "greedy replies take the likeliest token")
 def check_greedy(evidence: Evidence, tally: Tally) -> None:
     """No sampled reply to the prompt that a greedy one answered has a likelier token.
 
@@ -128,22 +133,3 @@ def _lead(greedy: FirstReply, sampled: FirstReply) -> float:
     if not len(parts):
         return 0.0
     return float(other_logprobs[parts[0]]) - float(logprobs[parts[0]])
-
-
-RULES = (
-    Rule(
-        name="greedy_episodes",
-        claim="groups have the greedy episode that they are compared with",
-        check=check_played,
-    ),
-    Rule(
-        name="greedy_untrained",
-        claim="greedy episodes are in no loss",
-        check=check_untrained,
-    ),
-    Rule(
-        name="greedy_replies",
-        claim="greedy replies take the likeliest token",
-        check=check_greedy,
-    ),
-)

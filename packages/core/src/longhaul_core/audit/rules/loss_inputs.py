@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 
 from longhaul_core.audit.evidence import Evidence, key_of
 from longhaul_core.audit.report import Tally
-from longhaul_core.audit.rules.base import Check, Rule, far
+from longhaul_core.audit.rules.base import Check, Rules, far
 from longhaul_core.audit.tables import CallNumbers, LossInput
 
 __all__ = ["RULES"]
+
+RULES = Rules()
 
 NOT_RECORDED = "the run recorded nothing of what the loss read"
 
@@ -41,6 +43,7 @@ def _range(low: float | None, high: float | None) -> str:
     return "none" if low is None or high is None else f"{low:.9g} to {high:.9g}"
 
 
+@RULES.add("loss_input_tokens", "the loss read all tokens of a reply")
 def check_tokens(evidence: Evidence, tally: Tally) -> None:
     """All tokens of a reply were in the loss, and no others of its row."""
     for row, call in _pairs(evidence, tally):
@@ -82,6 +85,25 @@ def _each_range(
     return check
 
 
+RULES.add("loss_input_advantage", "the loss read the call's advantage")(
+    _each_range(
+        "advantages",
+        lambda row: (row.advantage_low, row.advantage_high),
+        lambda evidence, call: evidence.read_advantages(call),
+    )
+)
+
+
+RULES.add("loss_input_weight", "the loss read the call's weight")(
+    _each_range(
+        "weights",
+        lambda row: (row.weight_low, row.weight_high),
+        lambda _, call: (call.loss_weight, call.loss_weight),
+    )
+)
+
+
+@RULES.add("loss_input_logprobs", "the tokens in the loss are the reply's")
 def check_logprobs(evidence: Evidence, tally: Tally) -> None:
     """The tokens in the loss are the reply's: their old logprobs add up to the same."""
     sums = evidence.policy_sums
@@ -101,6 +123,7 @@ def check_logprobs(evidence: Evidence, tally: Tally) -> None:
             )
 
 
+@RULES.add("loss_input_once", "a call is read once, in its episode's optimizer step")
 def check_once(evidence: Evidence, tally: Tally) -> None:
     """A call is read once in a training step, in the optimizer step of its episode."""
     episodes = {episode.numbers.episode_id: episode.numbers for episode in evidence.episodes}
@@ -123,6 +146,7 @@ def check_once(evidence: Evidence, tally: Tally) -> None:
             )
 
 
+@RULES.add("loss_input_all", "every trained call with an advantage was read")
 def check_all(evidence: Evidence, tally: Tally) -> None:
     """Every trained call that has an advantage was read."""
     if not _recorded(evidence, tally):
@@ -141,6 +165,7 @@ def check_all(evidence: Evidence, tally: Tally) -> None:
                 )
 
 
+@RULES.add("loss_input_nothing_else", "nothing was read that was not to be trained")
 def check_nothing_else(evidence: Evidence, tally: Tally) -> None:
     """Nothing is in the loss that was not to be trained."""
     if not _recorded(evidence, tally):
@@ -154,46 +179,3 @@ def check_nothing_else(evidence: Evidence, tally: Tally) -> None:
                 *key_of(row),
                 expected="none: the call was not to be trained",
             )
-
-
-RULES = (
-    Rule(name="loss_input_tokens", claim="the loss read all tokens of a reply", check=check_tokens),
-    Rule(
-        name="loss_input_advantage",
-        claim="the loss read the call's advantage",
-        check=_each_range(
-            "advantages",
-            lambda row: (row.advantage_low, row.advantage_high),
-            lambda evidence, call: evidence.read_advantages(call),
-        ),
-    ),
-    Rule(
-        name="loss_input_weight",
-        claim="the loss read the call's weight",
-        check=_each_range(
-            "weights",
-            lambda row: (row.weight_low, row.weight_high),
-            lambda _, call: (call.loss_weight, call.loss_weight),
-        ),
-    ),
-    Rule(
-        name="loss_input_logprobs",
-        claim="the tokens in the loss are the reply's",
-        check=check_logprobs,
-    ),
-    Rule(
-        name="loss_input_once",
-        claim="a call is read once, in its episode's optimizer step",
-        check=check_once,
-    ),
-    Rule(
-        name="loss_input_all",
-        claim="every trained call with an advantage was read",
-        check=check_all,
-    ),
-    Rule(
-        name="loss_input_nothing_else",
-        claim="nothing was read that was not to be trained",
-        check=check_nothing_else,
-    ),
-)

@@ -2,14 +2,17 @@
 
 from longhaul_core.audit.evidence import Evidence
 from longhaul_core.audit.report import Tally
-from longhaul_core.audit.rules.base import Rule
+from longhaul_core.audit.rules.base import Rules
 
 __all__ = ["RULES"]
+
+RULES = Rules()
 
 REMOVED = "the run's retention removed its messages"
 UNREADABLE = "its tokens were pruned from the store, or their texts are not in it"
 
 
+@RULES.add("marks_of_texts", "no control token of a trained prompt came out of a text")
 def check_marks_of_texts(evidence: Evidence, tally: Tally) -> None:
     """No control token of a prompt came out of a text, which could end its turn by it.
 
@@ -40,12 +43,3 @@ def check_marks_of_texts(evidence: Evidence, tally: Tally) -> None:
                     *key,
                     expected=f"at least {least} times: a text never becomes a control token",
                 )
-
-
-RULES = (
-    Rule(
-        name="marks_of_texts",
-        claim="no control token of a trained prompt came out of a text",
-        check=check_marks_of_texts,
-    ),
-)

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from longhaul_core.audit.evidence import Evidence, ReplyFacts, key_of
 from longhaul_core.audit.intent import Intent
 from longhaul_core.audit.report import Tally
-from longhaul_core.audit.rules.base import Rule
+from longhaul_core.audit.rules.base import Rules
 from longhaul_core.audit.tables import CallNumbers
 
 __all__ = ["RULES"]
+
+RULES = Rules()
 
 EXACT_AGREEMENT = 1e-3
 """Largest mean of |behavior - policy logprob| over a reply's tokens, in nats per token, where
@@ -33,6 +35,7 @@ def _kept(evidence: Evidence, tally: Tally) -> Iterator[ReplyFacts]:
     tally.skip(PRUNED, sum(reply.pruned for reply in sampled))
 
 
+@RULES.add("mask", "the steps of trained episodes are trained, and no others")
 def check_mask(evidence: Evidence, tally: Tally) -> None:
     """Every step of a trained episode is trained, and none of another one."""
     for episode in evidence.episodes:
@@ -47,6 +50,7 @@ def check_mask(evidence: Evidence, tally: Tally) -> None:
                 )
 
 
+@RULES.add("tokens", "each trained token has one logprob of the engine and one of the learner")
 def check_tokens(evidence: Evidence, tally: Tally) -> None:
     """Each trained token has a logprob of the engine that sampled it and one of the learner.
 
@@ -73,6 +77,7 @@ def check_tokens(evidence: Evidence, tally: Tally) -> None:
             )
 
 
+@RULES.add("logprobs", "logprobs are finite and not above 0")
 def check_logprobs(evidence: Evidence, tally: Tally) -> None:
     """Logprobs are finite and not above 0, but for rounding."""
     for reply in _kept(evidence, tally):
@@ -85,6 +90,7 @@ def check_logprobs(evidence: Evidence, tally: Tally) -> None:
             )
 
 
+@RULES.add("logprob_agreement", "engine and learner found each reply about as likely")
 def check_agreement(evidence: Evidence, tally: Tally) -> None:
     """Engine and learner found a reply about as likely: the same weights read the same tokens."""
     if evidence.intent.imitates:
@@ -133,6 +139,7 @@ def _differs_by_design(call: CallNumbers, intent: Intent) -> bool:
     )
 
 
+@RULES.add("end_tokens", "imitated replies end with the end token, unless they were cut")
 def check_end_tokens(evidence: Evidence, tally: Tally) -> None:
     """Imitated replies that were not cut end with one token, which is no part of their text.
 
@@ -161,6 +168,7 @@ def check_end_tokens(evidence: Evidence, tally: Tally) -> None:
             )
 
 
+@RULES.add("altered_sampling", "no trained call was sampled by settings that falsify its logprobs")
 def check_altered_sampling(evidence: Evidence, tally: Tally) -> None:
     """No trained call was sampled by settings under which its logprobs are not the policy's."""
     for call in evidence.calls.values():
@@ -178,6 +186,7 @@ def check_altered_sampling(evidence: Evidence, tally: Tally) -> None:
             )
 
 
+@RULES.add("unread_pictures", "trained calls of programs were shown the pictures that they have")
 def check_unread_pictures(evidence: Evidence, tally: Tally) -> None:
     """The prompt of a trained call of a program has a place for each picture of its messages.
 
@@ -220,6 +229,7 @@ def _check_measured_agreement(evidence: Evidence, tally: Tally, largest: float) 
         )
 
 
+@RULES.add("pictures", "calls were shown pictures of this or earlier steps, or of tools")
 def check_pictures(evidence: Evidence, tally: Tally) -> None:
     """A call was shown the pictures of its own and earlier observations, and those of tools.
 
@@ -251,43 +261,3 @@ def check_pictures(evidence: Evidence, tally: Tally) -> None:
                 *key_of(call),
                 expected="one of an observation of this or an earlier step, or of a tool's result",
             )
-
-
-RULES = (
-    Rule(
-        name="mask",
-        claim="the steps of trained episodes are trained, and no others",
-        check=check_mask,
-    ),
-    Rule(
-        name="tokens",
-        claim="each trained token has one logprob of the engine and one of the learner",
-        check=check_tokens,
-    ),
-    Rule(name="logprobs", claim="logprobs are finite and not above 0", check=check_logprobs),
-    Rule(
-        name="logprob_agreement",
-        claim="engine and learner found each reply about as likely",
-        check=check_agreement,
-    ),
-    Rule(
-        name="end_tokens",
-        claim="imitated replies end with the end token, unless they were cut",
-        check=check_end_tokens,
-    ),
-    Rule(
-        name="altered_sampling",
-        claim="no trained call was sampled by settings that falsify its logprobs",
-        check=check_altered_sampling,
-    ),
-    Rule(
-        name="unread_pictures",
-        claim="trained calls of programs were shown the pictures that they have",
-        check=check_unread_pictures,
-    ),
-    Rule(
-        name="pictures",
-        claim="calls were shown pictures of this or earlier steps, or of tools",
-        check=check_pictures,
-    ),
-)

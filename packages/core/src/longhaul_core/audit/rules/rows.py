@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from longhaul_core.audit.evidence import AuditedEpisode, CallKey, Evidence, key_of
 from longhaul_core.audit.intent import Intent
 from longhaul_core.audit.report import Tally
-from longhaul_core.audit.rules.base import Rule
+from longhaul_core.audit.rules.base import Rules
 from longhaul_core.audit.tables import CallNumbers, LossInput
 
 __all__ = ["RULES"]
+
+RULES = Rules()
 
 CONTINUES = "the call continues the row of the one before it"
 
@@ -46,6 +48,7 @@ def _first_of(call: CallNumbers) -> str:
     return "new_conversation" if call.conversation else "first_step"
 
 
+@RULES.add("split_reasons", "a row begins where it must, and for the recorded reason")
 def check_split_reasons(evidence: Evidence, tally: Tally) -> None:
     """A row begins where it must and nowhere else, and the recorded reason is the true one."""
     pictures = {key_of(one): one.prompt for one in evidence.pictures}
@@ -86,6 +89,7 @@ Place = tuple[int, int, int, int]
 """Optimizer step, rank, micro-batch, and row in it."""
 
 
+@RULES.add("loss_input_rows", "the calls of a row were read together, and with no others")
 def check_loss_input_rows(evidence: Evidence, tally: Tally) -> None:
     """The calls of a row were read together, in a row of their own."""
     row_of = {key: row for episode in evidence.trained for key, row in _rows(episode).items()}
@@ -139,17 +143,3 @@ def _rows(episode: AuditedEpisode) -> dict[CallKey, CallKey]:
 
 def _place(read: LossInput) -> Place:
     return read.optimizer_step_index, read.rank, read.micro_batch, read.row_index
-
-
-RULES = (
-    Rule(
-        name="split_reasons",
-        claim="a row begins where it must, and for the recorded reason",
-        check=check_split_reasons,
-    ),
-    Rule(
-        name="loss_input_rows",
-        claim="the calls of a row were read together, and with no others",
-        check=check_loss_input_rows,
-    ),
-)

@@ -2,10 +2,12 @@
 
 from longhaul_core.audit.evidence import Evidence
 from longhaul_core.audit.report import Tally
-from longhaul_core.audit.rules.base import Rule
+from longhaul_core.audit.rules.base import Rules
 from longhaul_core.store.queries import GroupNumbers
 
 __all__ = ["RULES"]
+
+RULES = Rules()
 
 TAKEN = "taken"
 WAITING = "waiting"
@@ -40,6 +42,7 @@ def _equal(least: float | None, greatest: float | None) -> bool:
     return greatest - least <= RETURN_ROUNDING * max(1.0, abs(least), abs(greatest))
 
 
+@RULES.add("group_fate", "groups are taken if they can be learned from, the oldest first")
 def check_fates(evidence: Evidence, tally: Tally) -> None:
     """A group is taken if it can be learned from and the update has a place for it.
 
@@ -80,6 +83,7 @@ def check_fates(evidence: Evidence, tally: Tally) -> None:
             )
 
 
+@RULES.add("refills", "an update is full, or the refills are used up")
 def check_refills(evidence: Evidence, tally: Tally) -> None:
     """Further tasks are played until the update is full or the refills are used up."""
     intent = evidence.intent
@@ -119,17 +123,3 @@ def _check_refills_ahead(evidence: Evidence, tally: Tally) -> None:
             f"an update of {found} groups, and {left_out} left out",
             expected=f"{needed} groups, or more left out than the {refills} that are replaced",
         )
-
-
-RULES = (
-    Rule(
-        name="group_fate",
-        claim="groups are taken if they can be learned from, the oldest first",
-        check=check_fates,
-    ),
-    Rule(
-        name="refills",
-        claim="an update is full, or the refills are used up",
-        check=check_refills,
-    ),
-)

@@ -5,10 +5,12 @@ from math import fsum
 
 from longhaul_core.audit.evidence import Evidence, key_of
 from longhaul_core.audit.report import Tally
-from longhaul_core.audit.rules.base import Rule
+from longhaul_core.audit.rules.base import Rules
 from longhaul_core.audit.tables import CallNumbers
 
 __all__ = ["RULES"]
+
+RULES = Rules()
 
 STALE = "stale"
 """Reason of a group that was discarded because its weights are too old."""
@@ -17,6 +19,7 @@ HORIZON_REACHED = "horizon_reached"
 """Stop reason of an episode that was cut at its horizon."""
 
 
+@RULES.add("loss_weights", "each token weighs what the loss unit and its purpose's share give it")
 def check_loss_weights(evidence: Evidence, tally: Tally) -> None:
     """Each token weighs what `algorithm.loss_unit` and `[loss.purposes]` give it.
 
@@ -55,6 +58,7 @@ def _mean_weight(
     return fsum(weights[purpose] * count for purpose, count in tokens) / whole
 
 
+@RULES.add("loss_weight_sum", "the weights of an optimizer step add up")
 def check_weight_sum(evidence: Evidence, tally: Tally) -> None:
     """The weights of all tokens of an optimizer step add up to 1, or as `fixed_token` defines."""
     for part, members in sorted(evidence.parts.items()):
@@ -79,6 +83,7 @@ def check_weight_sum(evidence: Evidence, tally: Tally) -> None:
             tally.found(f"weights of {found:.9g} in optimizer step {part}", expected=expected)
 
 
+@RULES.add("optimizer_step_of_episode", "an episode is in the optimizer step of its group")
 def check_optimizer_step_of_episode(evidence: Evidence, tally: Tally) -> None:
     """An episode is in the optimizer step of its group, whole."""
     for episode in evidence.trained:
@@ -92,6 +97,7 @@ def check_optimizer_step_of_episode(evidence: Evidence, tally: Tally) -> None:
             )
 
 
+@RULES.add("optimizer_steps", "a training step has as many optimizer steps as configured")
 def check_optimizer_steps(evidence: Evidence, tally: Tally) -> None:
     """A training step has as many optimizer steps as configured."""
     learns = evidence.intent.trains_policy(evidence.training_step)
@@ -113,6 +119,10 @@ def check_optimizer_steps(evidence: Evidence, tally: Tally) -> None:
             )
 
 
+@RULES.add(
+    "policy_version",
+    "replies are sampled by the weights their update began with, or not much older ones",
+)
 def check_policy_version(evidence: Evidence, tally: Tally) -> None:
     """Replies are sampled by the weights that the update began with, or by not much older ones."""
     newest, updates = evidence.first_version, evidence.intent.optimizer_steps
@@ -129,6 +139,7 @@ def check_policy_version(evidence: Evidence, tally: Tally) -> None:
                 )
 
 
+@RULES.add("trained_in", "episodes are trained in the update that took their group, in time")
 def check_trained_in(evidence: Evidence, tally: Tally) -> None:
     """Episodes are trained in the update that took their group, and groups are taken in time."""
     latest = evidence.training_step - evidence.intent.max_staleness
@@ -149,6 +160,7 @@ def check_trained_in(evidence: Evidence, tally: Tally) -> None:
             )
 
 
+@RULES.add("discarded", "discarded groups are untrained, and had a reason")
 def check_discarded(evidence: Evidence, tally: Tally) -> None:
     """A discarded group is untrained, and too old if that is its reason."""
     for group in evidence.discarded:
@@ -169,6 +181,7 @@ def check_discarded(evidence: Evidence, tally: Tally) -> None:
             )
 
 
+@RULES.add("horizon", "episodes are as long as the schedule allows")
 def check_horizon(evidence: Evidence, tally: Tally) -> None:
     """Episodes are played at the horizon of the schedule, also after a resume, and not beyond."""
     for episode in evidence.episodes:
@@ -188,43 +201,3 @@ def check_horizon(evidence: Evidence, tally: Tally) -> None:
                 numbers.episode_id,
                 expected=f"at most {numbers.horizon} steps, and so many if cut by the horizon",
             )
-
-
-RULES = (
-    Rule(
-        name="loss_weights",
-        claim="each token weighs what the loss unit and its purpose's share give it",
-        check=check_loss_weights,
-    ),
-    Rule(
-        name="loss_weight_sum",
-        claim="the weights of an optimizer step add up",
-        check=check_weight_sum,
-    ),
-    Rule(
-        name="optimizer_step_of_episode",
-        claim="an episode is in the optimizer step of its group",
-        check=check_optimizer_step_of_episode,
-    ),
-    Rule(
-        name="optimizer_steps",
-        claim="a training step has as many optimizer steps as configured",
-        check=check_optimizer_steps,
-    ),
-    Rule(
-        name="policy_version",
-        claim="replies are sampled by the weights their update began with, or not much older ones",
-        check=check_policy_version,
-    ),
-    Rule(
-        name="trained_in",
-        claim="episodes are trained in the update that took their group, in time",
-        check=check_trained_in,
-    ),
-    Rule(
-        name="discarded",
-        claim="discarded groups are untrained, and had a reason",
-        check=check_discarded,
-    ),
-    Rule(name="horizon", claim="episodes are as long as the schedule allows", check=check_horizon),
-)

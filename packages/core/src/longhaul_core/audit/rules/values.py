@@ -5,11 +5,14 @@ from collections.abc import Iterator
 
 from longhaul_core.audit.evidence import AuditedEpisode, Evidence, key_of
 from longhaul_core.audit.report import Tally
-from longhaul_core.audit.rules.base import Rule, each_step, far
+from longhaul_core.audit.rules.base import Rules, each_step, far
 
 __all__ = ["RULES"]
 
+RULES = Rules()
 
+
+@RULES.add("values", "steps have values, and so has the end of a truncated episode alone")
 def check_values(evidence: Evidence, tally: Tally) -> None:
     """Each credited step has a value, and so has the end of a truncated episode alone."""
     if not evidence.intent.has_critic:
@@ -48,6 +51,12 @@ def _targets(evidence: Evidence, tally: Tally) -> Iterator[tuple[AuditedEpisode,
         yield episode, credit.value_targets
 
 
+RULES.add("value_targets", "value targets follow their definition")(
+    each_step(lambda step: step.value_target, _targets)
+)
+
+
+@RULES.add("token_advantages", "each token's advantage follows its definition")
 def check_token_advantages(evidence: Evidence, tally: Tally) -> None:
     """Each token has the advantage of its place in the chain of its episode's tokens."""
     if not evidence.intent.credits_tokens:
@@ -80,6 +89,7 @@ def check_token_advantages(evidence: Evidence, tally: Tally) -> None:
                     )
 
 
+@RULES.add("critic_loss_inputs", "the critic's loss read each call once, as it was meant")
 def check_loss_inputs(evidence: Evidence, tally: Tally) -> None:
     """The critic's loss read every trained call once, with its step's target and weight.
 
@@ -139,27 +149,3 @@ def check_loss_inputs(evidence: Evidence, tally: Tally) -> None:
                 wrong.append("optimizer step {} of training step {}".format(*update))
         if wrong:
             tally.found(", ".join(wrong), *key_of(row), expected=expected)
-
-
-RULES = (
-    Rule(
-        name="values",
-        claim="steps have values, and so has the end of a truncated episode alone",
-        check=check_values,
-    ),
-    Rule(
-        name="value_targets",
-        claim="value targets follow their definition",
-        check=each_step(lambda step: step.value_target, _targets),
-    ),
-    Rule(
-        name="token_advantages",
-        claim="each token's advantage follows its definition",
-        check=check_token_advantages,
-    ),
-    Rule(
-        name="critic_loss_inputs",
-        claim="the critic's loss read each call once, as it was meant",
-        check=check_loss_inputs,
-    ),
-)
