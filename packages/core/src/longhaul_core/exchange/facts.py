@@ -1,5 +1,6 @@
 """What our own files say of an episode where a format leaves room for it, to and from JSON."""
 
+from dataclasses import fields
 from typing import Any
 
 from pydantic import FiniteFloat, NonNegativeInt
@@ -44,27 +45,15 @@ class EpisodeFacts(Lenient):
     def of(cls, episode: StoredEpisode) -> dict[str, Any]:
         """Those of a stored episode, as JSON."""
         detail, summary = episode.detail, episode.detail.summary
-        return {
-            "episode_id": summary.episode_id,
-            "environment": summary.environment,
-            "task_id": summary.task_id,
+        given = {
             "group": f"{summary.attempt}/{summary.group_index}",
-            "goal": summary.goal,
-            "task_data": detail.task_data,
-            "split": summary.split,
-            "phase": summary.phase,
-            "training_step": summary.training_step,
-            "success": summary.success,
-            "stop_reason": summary.stop_reason,
-            "episode_return": summary.episode_return,
             "final_observation": detail.final_observation or "",
-            "horizon": summary.horizon,
-            "seed": detail.seed,
-            "started_at": summary.started_at,
-            "duration_seconds": summary.duration_seconds,
-            "branched_from": summary.branched_from,
-            "branched_at_step": summary.branched_at_step,
-            "branched_action": summary.branched_action,
+        }
+        return {
+            name: given[name]
+            if name in given
+            else getattr(summary if hasattr(summary, name) else detail, name)
+            for name in EpisodeFacts.model_fields
         }
 
     def imported(
@@ -78,30 +67,11 @@ class EpisodeFacts(Lenient):
             task_id: Where these facts name none.
             left_out: Other fields that were not read.
         """
+        shared = EpisodeFacts.model_fields.keys() & {each.name for each in fields(ImportedEpisode)}
+        facts: dict[str, Any] = {name: getattr(self, name) for name in shared}
+        facts["task_id"] = self.task_id or task_id
         unread = frozenset(strays(self, prefix="metadata."))
-        return ImportedEpisode(
-            place=place,
-            steps=steps,
-            task_id=self.task_id or task_id,
-            environment=self.environment,
-            group=self.group,
-            goal=self.goal,
-            task_data=self.task_data,
-            split=self.split,
-            phase=self.phase,
-            training_step=self.training_step,
-            success=self.success,
-            stop_reason=self.stop_reason,
-            final_observation=self.final_observation,
-            horizon=self.horizon,
-            seed=self.seed,
-            started_at=self.started_at,
-            duration_seconds=self.duration_seconds,
-            branched_from=self.branched_from,
-            branched_at_step=self.branched_at_step,
-            branched_action=self.branched_action,
-            left_out=left_out | unread,
-        )
+        return ImportedEpisode(place=place, steps=steps, left_out=left_out | unread, **facts)
 
 
 class CallFacts(Lenient):
@@ -134,18 +104,11 @@ class CallFacts(Lenient):
             reward: What was paid for it.
             prefix: See `reply_prefix`.
         """
-        facts = {
-            "step_index": step.step_index,
-            "observation": step.observation,
-            "action": step.action,
-            "action_valid": step.action_valid,
-            "reward": reward,
-            "purpose": call.purpose,
-            "agent": call.agent,
-            "model": call.model,
-            "finish_reason": call.finish_reason,
-            "conversation": call.conversation,
-            "continuation": call.continuation,
-            "policy_version": call.policy_version,
+        given = {"reward": reward, "reply_prefix": prefix}
+        return {
+            name: given[name]
+            if name in given
+            else getattr(step if hasattr(step, name) else call, name)
+            for name in CallFacts.model_fields
+            if name != "reply_prefix" or prefix
         }
-        return facts | {"reply_prefix": prefix} if prefix else facts
