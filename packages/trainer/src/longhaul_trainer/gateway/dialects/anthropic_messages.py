@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
-import msgspec
-
 from longhaul_core.policy import ReplyPart
 from longhaul_core.types import FinishReason, Message, Part, Tool, ToolCall
 from longhaul_trainer.gateway.dialects.deferred_tools import told_of
 from longhaul_trainer.gateway.dialects.events import event
-from longhaul_trainer.gateway.dialects.fields import Fields, json_text, refusal
+from longhaul_trainer.gateway.dialects.fields import Fields, json_text, object_of, refusal
 from longhaul_trainer.gateway.dialects.openai_chat import content_of
 from longhaul_trainer.gateway.dialects.pictures import picture_of_base64
 from longhaul_trainer.gateway.dialects.sampling import LARGEST, schema_constraint, stop_words
@@ -27,35 +25,23 @@ from longhaul_trainer.gateway.exchange import (
     Usage,
 )
 
-__all__ = ["AnthropicMessages", "MessagesRequest"]
+__all__ = ["AnthropicMessages"]
 
-_KNOWN = (
+_IGNORED = (
     "betas",
     "cache_control",
     "context_management",
     "diagnostics",
     "inference_geo",
     "longhaul",
-    "max_tokens",
-    "messages",
     "metadata",
-    "model",
-    "output_config",
     "output_format",
     "service_tier",
     "speed",
-    "stop_sequences",
-    "stream",
-    "system",
-    "temperature",
-    "thinking",
-    "tool_choice",
-    "tools",
-    "top_k",
-    "top_p",
     "user_profile_id",
     "workspace_id",
 )
+"""Read elsewhere, or of no consequence for what is sampled."""
 _THREAD = "thread"
 """Field by which a client would leave the conversation to the server. At the error with a code of
 its own, the client's tool runner sends all messages instead."""
@@ -87,16 +73,6 @@ _BILLING = "x-anthropic-billing-header"
 leaves it out of the prompt too: no prompt would go on from the one before."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessagesRequest(ChatRequest):
-    """A request that says whether thoughts are to be seen.
-
-    A client that asked for none reads `content[0]` as text.
-    """
-
-    shows_thoughts: bool = False
-
-
 class AnthropicMessages:
     """`POST /v1/messages`, and what `POST /v1/messages/count_tokens` counts."""
 
@@ -120,7 +96,7 @@ class AnthropicMessages:
         """The body of an answer that is not streamed."""
         choice = reply.choices[0]
         content: list[dict[str, object]] = []
-        if choice.reasoning and _shows_thoughts(request):
+        if choice.reasoning and request.shows_thoughts:
             signature = _signature(choice.reasoning)
             content.append(
                 {"type": "thinking", "thinking": choice.reasoning, "signature": signature}
@@ -142,9 +118,8 @@ class AnthropicMessages:
         """The body of an error."""
         return _error(error)
 
-    def _read(self, fields: Fields, *, max_tokens: int | None) -> MessagesRequest:
+    def _read(self, fields: Fields, *, max_tokens: int | None) -> ChatRequest:
         fields.refuse(_REFUSED)
-        fields.leave_out_others({*_KNOWN, *_REFUSED})
         toolbox = _Toolbox.of(fields)
         messages = (*_system(fields), *_messages(fields, toolbox))
         tools, loaded, altered = _chosen_tools(fields, toolbox)
@@ -152,7 +127,7 @@ class AnthropicMessages:
         top_k = fields.integer("top_k", at_least=0, at_most=LARGEST)
         if top_k:
             altered["top_k"] = top_k
-        return MessagesRequest(
+        return ChatRequest(
             model=fields.needed_text("model"),
             messages=messages,
             tools=tools,
@@ -165,7 +140,7 @@ class AnthropicMessages:
             stream=fields.flag("stream") or False,
             streams_usage=True,
             shows_thoughts=_wants_thoughts(fields),
-            left_out=tuple(fields.left_out),
+            left_out=(*fields.unread(_IGNORED), *fields.left_out),
         )
 
 
@@ -179,7 +154,7 @@ class _MessageStream:
 
     def __init__(self, request: ChatRequest) -> None:
         self._request = request
-        self._shows_thoughts = _shows_thoughts(request)
+        self._shows_thoughts = request.shows_thoughts
         self._place = -1
         self._open: tuple[Literal["thinking", "text", "tool_use"], int] | None = None
         self._pieces: list[str] = []
@@ -252,7 +227,7 @@ class _MessageStream:
             written = self._piece("signature_delta", signature=_signature(gathered))
         elif kind == "tool_use":
             arguments = gathered
-            if _as_object(arguments) is None:
+            if object_of(arguments) is None:
                 arguments = json_text(_input(arguments), "input")
             written = self._piece("input_json_delta", partial_json=arguments)
         return written + _event("content_block_stop", index=self._place)
@@ -306,21 +281,10 @@ def _signature(thoughts: str) -> str:
     return base64.b64encode(hashlib.sha256(thoughts.encode()).digest()).decode()
 
 
-def _as_object(arguments: str) -> dict[str, object] | None:
-    try:
-        return msgspec.json.decode(arguments or "{}", type=dict[str, object])
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
 def _input(arguments: str) -> dict[str, object]:
     """Arguments as an object, which the vendor's are."""
-    found = _as_object(arguments)
+    found = object_of(arguments)
     return {_MALFORMED: arguments} if found is None else found
-
-
-def _shows_thoughts(request: ChatRequest) -> bool:
-    return isinstance(request, MessagesRequest) and request.shows_thoughts
 
 
 def _wants_thoughts(body: Fields) -> bool:

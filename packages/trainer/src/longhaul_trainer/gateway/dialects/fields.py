@@ -5,10 +5,12 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Self, TypeVar, cast
 
+import msgspec
+
 from longhaul_core.text import shortened
 from longhaul_trainer.gateway.exchange import ApiError, ErrorKind
 
-__all__ = ["Fields", "json_text", "refusal", "shown"]
+__all__ = ["Fields", "json_text", "object_of", "refusal", "shown"]
 
 _SHOWN_CHARACTERS = 80
 _NOT_OF_A_NAME = re.compile(r"[^A-Za-z0-9_.\[\]-]")
@@ -61,6 +63,14 @@ def json_text(value: object, place: str) -> str:
         raise refusal(place, value, f"JSON that can be written again ({error})") from error
 
 
+def object_of(arguments: str) -> dict[str, object] | None:
+    """Arguments of a tool call as the object that vendors have them as; None if they are none."""
+    try:
+        return msgspec.json.decode(arguments or "{}", type=dict[str, object])
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
 class Fields:
     """A JSON object of a body. A field that is null counts as one that is not there."""
 
@@ -74,6 +84,7 @@ class Fields:
         """The object at `place` of the body; empty for the body itself."""
         self._values = values
         self._place = place
+        self._asked: set[str] = set()
         self.left_out: list[str] = [] if left_out is None else left_out
         """What of the whole body is not served, for the answer to say so."""
 
@@ -104,11 +115,12 @@ class Fields:
 
     def get(self, name: str) -> object | None:
         """The field as it is."""
+        self._asked.add(name)
         return self._values.get(name)
 
     def text(self, name: str) -> str | None:
         """A string."""
-        value = self._values.get(name)
+        value = self.get(name)
         if value is None or isinstance(value, str):
             return value
         raise refusal(self.place(name), value, "a string")
@@ -122,14 +134,14 @@ class Fields:
 
     def flag(self, name: str) -> bool | None:
         """True or false."""
-        value = self._values.get(name)
+        value = self.get(name)
         if value is None or isinstance(value, bool):
             return value
         raise refusal(self.place(name), value, "true or false")
 
     def number(self, name: str, *, at_least: float, at_most: float) -> float | None:
         """A finite number between two bounds, both included."""
-        value = self._values.get(name)
+        value = self.get(name)
         if value is None:
             return None
         if (
@@ -142,7 +154,7 @@ class Fields:
 
     def integer(self, name: str, *, at_least: int, at_most: int) -> int | None:
         """An integer between two bounds, both included; `40.0` is one."""
-        value = self._values.get(name)
+        value = self.get(name)
         if value is None:
             return None
         if isinstance(value, float) and value.is_integer():
@@ -157,25 +169,25 @@ class Fields:
 
     def choice(self, name: str, understood: Collection[str]) -> str | None:
         """One of some words."""
-        value = self._values.get(name)
+        value = self.get(name)
         if value is None or (isinstance(value, str) and value in understood):
             return value
         raise refusal(self.place(name), value, " or ".join(repr(word) for word in understood))
 
     def inner(self, name: str) -> "Fields | None":
         """An object."""
-        value = self._values.get(name)
+        value = self.get(name)
         if value is None:
             return None
         return Fields.of(value, place=self.place(name), left_out=self.left_out)
 
     def needed_inner(self, name: str) -> "Fields":
         """An object that must be there."""
-        return Fields.of(self._values.get(name), place=self.place(name), left_out=self.left_out)
+        return Fields.of(self.get(name), place=self.place(name), left_out=self.left_out)
 
     def items(self, name: str) -> list[object]:
         """A list; empty where there is none."""
-        value = self._values.get(name)
+        value = self.get(name)
         if value is None:
             return []
         if not isinstance(value, list):
@@ -208,7 +220,7 @@ class Fields:
             ApiError: `unsupported`.
         """
         for name, instead in refused.items():
-            value = self._values.get(name)
+            value = self.get(name)
             if value not in (None, False, "", [], {}):
                 raise ApiError(
                     "unsupported",
@@ -219,13 +231,19 @@ class Fields:
 
     def leave_out(self, name: str) -> None:
         """Note that something here is not served, by a name that a header can carry."""
-        self.left_out.append(_NOT_OF_A_NAME.sub("_", name)[:_SHOWN_CHARACTERS])
+        self.left_out.append(_as_name(name))
 
-    def leave_out_others(self, names: Collection[str]) -> None:
-        """Note every field that asks for something and is none of these; it is not served."""
-        for name, value in self._values.items():
-            if name not in names and value not in (None, False, "", [], {}):
-                self.leave_out(self.place(name))
+    def unread(self, ignored: Collection[str]) -> list[str]:
+        """Names, as of `leave_out`, of fields that ask for something and that nobody has read here.
+
+        Args:
+            ignored: What is read elsewhere, or of no consequence for a reply.
+        """
+        return [
+            _as_name(self.place(name))
+            for name, value in self._values.items()
+            if name not in self._asked.union(ignored) and value not in (None, False, "", [], {})
+        ]
 
     def known(self, names: Collection[str]) -> None:
         """Refuse every field that is none of these.
@@ -249,3 +267,7 @@ class Fields:
             place=self._place,
             left_out=self.left_out,
         )
+
+
+def _as_name(name: str) -> str:
+    return _NOT_OF_A_NAME.sub("_", name)[:_SHOWN_CHARACTERS]

@@ -2,15 +2,12 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
-
-import msgspec
 
 from longhaul_core.policy import ReplyPart
 from longhaul_core.types import FinishReason, Message, Part, Tool, ToolCall
 from longhaul_trainer.gateway.dialects.events import event
-from longhaul_trainer.gateway.dialects.fields import Fields, json_text, refusal
+from longhaul_trainer.gateway.dialects.fields import Fields, json_text, object_of, refusal
 from longhaul_trainer.gateway.dialects.logprobs import token_names
 from longhaul_trainer.gateway.dialects.openai_chat import content_of
 from longhaul_trainer.gateway.dialects.pictures import picture_of_base64
@@ -30,42 +27,12 @@ from longhaul_trainer.gateway.exchange import (
     Usage,
 )
 
-__all__ = ["GenerateRequest", "GoogleGenerate"]
+__all__ = ["GoogleGenerate"]
 
-_KNOWN = (
-    "contents",
-    "generationConfig",
-    "labels",
-    "longhaul",
-    "model",
-    "safetySettings",
-    "serviceTier",
-    "store",
-    "systemInstruction",
-    "toolConfig",
-    "tools",
-)
+_IGNORED = ("labels", "longhaul", "model", "safetySettings", "serviceTier", "store")
+_IGNORED_SETTINGS = ("enableEnhancedCivicAnswers", "mediaResolution")
+"""Read elsewhere, or of no consequence for what is sampled."""
 _REFUSED = {"cachedContent": "send the content itself"}
-_KNOWN_SETTINGS = (
-    "candidateCount",
-    "enableEnhancedCivicAnswers",
-    "frequencyPenalty",
-    "logprobs",
-    "maxOutputTokens",
-    "mediaResolution",
-    "presencePenalty",
-    "responseJsonSchema",
-    "responseLogprobs",
-    "responseMimeType",
-    "responseModalities",
-    "responseSchema",
-    "seed",
-    "stopSequences",
-    "temperature",
-    "thinkingConfig",
-    "topK",
-    "topP",
-)
 _REFUSED_SETTINGS = {
     "audioTranscriptionConfig": "no model here hears",
     "imageConfig": "no model here draws",
@@ -98,13 +65,6 @@ _SCHEMA_NUMBERS = (
 """64-bit integers of a schema, which protocol buffers write as text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenerateRequest(ChatRequest):
-    """A request that says whether thoughts are to be seen, as it must of Google's server."""
-
-    shows_thoughts: bool = False
-
-
 class GoogleGenerate:
     """`POST /v1beta/models/{model}:{method}`, and from newer clients `POST /v1/models/…`.
 
@@ -121,17 +81,15 @@ class GoogleGenerate:
             )
         fields = Fields(body).renamed(_camel)
         fields.refuse(_REFUSED)
-        fields.leave_out_others({*_KNOWN, *_REFUSED})
         config = (fields.inner("generationConfig") or Fields({})).renamed(_camel)
         config.refuse(_REFUSED_SETTINGS)
-        config.leave_out_others({*_KNOWN_SETTINGS, *_REFUSED_SETTINGS})
         for word in config.each("responseModalities", str, "'TEXT'"):
             if word.upper() != "TEXT":
                 raise refusal("responseModalities", word, "'TEXT'", kind="unsupported")
         config.integer("seed", at_least=-(2**63), at_most=2**63 - 1)
         tools, demanded = _chosen_tools(fields, _read_tools(fields))
         thinking = (config.inner("thinkingConfig") or Fields({})).renamed(_camel)
-        return GenerateRequest(
+        return ChatRequest(
             model=path.get("model") or fields.needed_text("model"),
             messages=(*_system(fields), *_contents(fields)),
             tools=tools,
@@ -145,7 +103,11 @@ class GoogleGenerate:
             streams_usage=True,
             returns_logprobs=_returns_logprobs(config),
             shows_thoughts=thinking.flag("includeThoughts") or False,
-            left_out=tuple(fields.left_out),
+            left_out=(
+                *fields.unread(_IGNORED),
+                *config.unread(_IGNORED_SETTINGS),
+                *fields.left_out,
+            ),
         )
 
     def read_count(self, body: Mapping[str, object], *, path: Mapping[str, str]) -> ChatRequest:
@@ -186,7 +148,7 @@ class _GenerateStream:
 
     def __init__(self, request: ChatRequest) -> None:
         self._request = request
-        self._shows_thoughts = _shows_thoughts(request)
+        self._shows_thoughts = request.shows_thoughts
         self._id = ""
         self._calls: dict[int, list[ReplyPart]] = {}
 
@@ -297,14 +259,14 @@ def _candidate(
 def _finish_word(choice: Choice) -> str:
     if choice.finish_reason is FinishReason.LENGTH:
         return "MAX_TOKENS"
-    if any(_as_object(call.arguments) is None for call in choice.tool_calls):
+    if any(object_of(call.arguments) is None for call in choice.tool_calls):
         return "MALFORMED_FUNCTION_CALL"
     return "STOP"
 
 
 def _whole_parts(choice: Choice, request: ChatRequest) -> list[dict[str, object]]:
     parts: list[dict[str, object]] = []
-    if choice.reasoning and _shows_thoughts(request):
+    if choice.reasoning and request.shows_thoughts:
         parts.append({"text": choice.reasoning, "thought": True})
     if choice.text:
         parts.append({"text": choice.text})
@@ -315,21 +277,10 @@ def _whole_parts(choice: Choice, request: ChatRequest) -> list[dict[str, object]
 
 def _function_call(id: str, name: str, arguments: str) -> list[dict[str, object]]:
     """The part of a call; none for malformed arguments, of which the finish reason tells."""
-    found = _as_object(arguments)
+    found = object_of(arguments)
     if found is None:
         return []
     return [{"functionCall": {"id": id, "name": name, "args": found}}]
-
-
-def _as_object(arguments: str) -> dict[str, object] | None:
-    try:
-        return msgspec.json.decode(arguments or "{}", type=dict[str, object])
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
-def _shows_thoughts(request: ChatRequest) -> bool:
-    return isinstance(request, GenerateRequest) and request.shows_thoughts
 
 
 def _returns_logprobs(config: Fields) -> bool:

@@ -11,7 +11,6 @@ from longhaul_trainer.gateway.dialects.openai_tools import chosen_tools, read_to
 from longhaul_trainer.gateway.dialects.pictures import picture_of_url
 from longhaul_trainer.gateway.dialects.sampling import (
     LARGEST,
-    OPENAI_SETTINGS,
     SAMPLED_ALONE,
     openai_settings,
     schema_constraint,
@@ -28,9 +27,9 @@ from longhaul_trainer.gateway.exchange import (
 __all__ = ["OpenAIChat", "content_of", "finish_word", "usage_object"]
 
 _IGNORED = (
+    "longhaul",
     "metadata",
-    "model",
-    "messages",
+    "parallel_tool_calls",
     "prediction",
     "prompt_cache_key",
     "prompt_cache_options",
@@ -43,20 +42,6 @@ _IGNORED = (
     "verbosity",
 )
 """Read elsewhere, or of no consequence for what is sampled."""
-_READ = (
-    "logprobs",
-    "longhaul",
-    "max_completion_tokens",
-    "max_tokens",
-    "modalities",
-    "parallel_tool_calls",
-    "response_format",
-    "return_token_ids",
-    "return_tokens_as_token_ids",
-    "tool_choice",
-    "tools",
-    "top_logprobs",
-)
 _REFUSED = {
     "audio": "no model here speaks",
     "function_call": "use tool_choice",
@@ -71,7 +56,6 @@ class OpenAIChat:
         """What a body asks for; see `Dialect`."""
         fields = Fields(body)
         fields.refuse(_REFUSED)
-        fields.leave_out_others({*OPENAI_SETTINGS, *_IGNORED, *_READ, *_REFUSED})
         for word in fields.each("modalities", str, "'text'"):
             if word != "text":
                 raise refusal("modalities", word, "'text'", kind="unsupported")
@@ -88,7 +72,7 @@ class OpenAIChat:
             returns_logprobs=_returns_logprobs(fields),
             names_tokens_by_id=fields.flag("return_tokens_as_token_ids") or False,
             returns_token_ids=fields.flag("return_token_ids") or False,
-            left_out=tuple(fields.left_out),
+            left_out=(*fields.unread(_IGNORED), *fields.left_out),
             **settings,
         )
 

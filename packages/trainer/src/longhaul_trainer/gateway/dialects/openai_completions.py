@@ -9,7 +9,6 @@ from longhaul_trainer.gateway.dialects.openai_chat import finish_word, usage_obj
 from longhaul_trainer.gateway.dialects.openai_errors import openai_error
 from longhaul_trainer.gateway.dialects.sampling import (
     LARGEST,
-    OPENAI_SETTINGS,
     SAMPLED_ALONE,
     openai_settings,
 )
@@ -19,19 +18,8 @@ __all__ = ["OpenAICompletions"]
 
 _DEFAULT_MAX_TOKENS = 16
 """OpenAI's own, and vLLM's."""
-_KNOWN = (
-    "best_of",
-    "echo",
-    "logprobs",
-    "longhaul",
-    "max_tokens",
-    "model",
-    "prompt",
-    "return_token_ids",
-    "return_tokens_as_token_ids",
-    "suffix",
-    "user",
-)
+_IGNORED = ("longhaul", "user")
+"""Read elsewhere, or of no consequence for what is sampled."""
 _REFUSED = {
     "echo": "join prompt and reply yourself",
     "suffix": "no model here fills gaps",
@@ -45,7 +33,6 @@ class OpenAICompletions:
         """What a body asks for; see `Dialect`."""
         fields = Fields(body)
         fields.refuse(_REFUSED)
-        fields.leave_out_others({*OPENAI_SETTINGS, *_KNOWN})
         settings = openai_settings(fields)
         best_of = fields.integer("best_of", at_least=1, at_most=LARGEST)
         if best_of not in (None, settings["num_choices"]):
@@ -62,7 +49,7 @@ class OpenAICompletions:
             returns_logprobs=logprobs is not None,
             names_tokens_by_id=fields.flag("return_tokens_as_token_ids") or False,
             returns_token_ids=fields.flag("return_token_ids") or False,
-            left_out=tuple(fields.left_out),
+            left_out=(*fields.unread(_IGNORED), *fields.left_out),
             **settings,
         )
 

@@ -97,37 +97,18 @@ _ECHOED = (
     "user",
 )
 """Fields that an answer repeats."""
-_KNOWN = (
+_IGNORED = (
     *_ECHOED,
     "context_management",
-    "include",
-    "input",
     "longhaul",
     "max_tool_calls",
-    "model",
     "prompt_cache_key",
     "prompt_cache_options",
     "prompt_cache_retention",
     "safety_identifier",
     "service_tier",
-    "store",
-    "stream",
-    "stream_options",
-    "top_logprobs",
 )
-_SAMPLING = (
-    "frequency_penalty",
-    "logit_bias",
-    "min_p",
-    "min_tokens",
-    "presence_penalty",
-    "repetition_penalty",
-    "seed",
-    "stop",
-    "structured_outputs",
-    "top_k",
-)
-"""Settings that vLLM's server takes here too."""
+"""Read elsewhere, or of no consequence for what is sampled."""
 _REFUSED = {
     "background": "ask for a stream, or wait for the answer",
     "conversation": "send the items themselves, or previous_response_id",
@@ -165,7 +146,6 @@ class OpenAIResponses:
         """What a body asks for; see `Dialect`."""
         fields = Fields(body)
         fields.refuse(_REFUSED)
-        fields.leave_out_others({*_KNOWN, *_SAMPLING, *_REFUSED})
         instructions = fields.text("instructions") or ""
         earlier, told_before = self._earlier(fields)
         told = told_before.copy()
@@ -180,6 +160,8 @@ class OpenAIResponses:
         chosen, demanded = chosen_tools(fields, callable_tools, nested=False)
         settings = openai_settings(fields, constraint=_constraint(fields))
         settings["altered"] = {**settings["altered"], **demanded}
+        if settings["num_choices"] > 1:
+            fields.leave_out("n")
         settings["num_choices"], settings["streams_usage"] = 1, True
         _refuse_logprobs(fields)
         stores = fields.flag("store")
@@ -198,7 +180,7 @@ class OpenAIResponses:
             stores=True if stores is None else stores,
             forms={name: offer.form for name, offer in (loaded | offered).items()},
             told=told,
-            left_out=tuple(fields.left_out),
+            left_out=(*fields.unread(_IGNORED), *fields.left_out),
             **settings,
         )
 

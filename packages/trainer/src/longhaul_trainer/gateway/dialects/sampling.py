@@ -9,7 +9,6 @@ from longhaul_trainer.gateway.exchange import ApiError
 __all__ = [
     "LARGEST",
     "MAX_CHOICES",
-    "OPENAI_SETTINGS",
     "SAMPLED_ALONE",
     "Settings",
     "openai_settings",
@@ -42,19 +41,6 @@ _ALTERING: Mapping[str, tuple[Callable[[Fields, str], object], tuple[object, ...
 """Reader and neutral values of what changes the distribution, by vLLM's names."""
 _GUIDED = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
 _CONSTRAINTS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
-OPENAI_SETTINGS = (
-    *_ALTERING,
-    *_GUIDED,
-    "structured_outputs",
-    "temperature",
-    "top_p",
-    "stop",
-    "n",
-    "stream",
-    "stream_options",
-    "seed",
-)
-"""Fields that `openai_settings` reads."""
 
 
 class Settings(TypedDict):
