@@ -13,6 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from state_policies import (
+    continuations,
+    estimated_advantages,
+    group_of,
+    play_episode,
+    sampled_value,
+)
 
 from longhaul_core.advantages.credit import FloatArray
 from longhaul_core.advantages.estimators import ESTIMATORS, EstimatorSettings, Group
@@ -25,15 +32,10 @@ from longhaul_core.truth import (
     Policy,
     SampledAdvantage,
     StateGraph,
-    continuations,
-    estimated_advantages,
     exact_values,
     explored,
-    group_of,
     planted_right,
     planted_wrong,
-    play_episode,
-    sampled_value,
     score_against_truth,
     tabulated,
     true_advantages,

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from credit_truth import Known, learnt, mixed
+from state_policies import estimated_advantages, group_of, play_episode
 
 from longhaul_core.advantages.credit import FloatArray
 from longhaul_core.advantages.estimators import ESTIMATORS, EstimatorSettings, Group
@@ -15,11 +16,8 @@ from longhaul_core.truth import (
     INVALID,
     ExactValues,
     Policy,
-    estimated_advantages,
     exact_values,
     explored,
-    group_of,
-    play_episode,
     score_against_truth,
     tabulated,
     true_advantages,

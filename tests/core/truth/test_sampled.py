@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from credit_truth import learnt, mixed
+from state_policies import continuations, sampled_value
 
 from longhaul_core.advantages.credit import FloatArray
 from longhaul_core.evaluation import Interval, bounded_mean_interval
@@ -10,11 +11,9 @@ from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.truth import (
     ExactValues,
     SampledAdvantage,
-    continuations,
     exact_values,
     fewest_continuations,
     num_wanted,
-    sampled_value,
     tabulated,
 )
 from longhaul_core.types import Split

@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sqlalchemy.orm import Session
+from state_policies import continuations as on_graph
+from state_policies import sampled_value
 
 from longhaul_core.actions import ParsedAction
 from longhaul_core.errors import ConfigError
 from longhaul_core.store import queries
 from longhaul_core.store.session import read_only_engine
-from longhaul_core.truth import INVALID, exact_values, explored, sampled_value, tabulated
-from longhaul_core.truth import continuations as on_graph
+from longhaul_core.truth import INVALID, exact_values, explored, tabulated
 from longhaul_envs.players import opened
 from longhaul_trainer.config import RunConfig
 from longhaul_trainer.play.environments import environment_spec

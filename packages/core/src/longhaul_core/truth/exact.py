@@ -13,10 +13,10 @@ import numpy as np
 from longhaul_core.advantages.arguments import check_fraction
 from longhaul_core.advantages.credit import FloatArray
 from longhaul_core.errors import ConfigError
-from longhaul_core.truth.state_graph import StateGraph
-from longhaul_core.types import Observation
+from longhaul_core.truth.state_graph import ENDED, INVALID, StateGraph
+from longhaul_core.types import Observation, Picture, Trajectory
 
-__all__ = ["ExactValues", "Policy", "exact_values", "tabulated"]
+__all__ = ["ExactValues", "Policy", "exact_values", "tabulated", "true_advantages"]
 
 Policy = Callable[[Observation], Mapping[str, float]]
 """The probability of each action in a state: of its admissible actions, and of `INVALID` for all
@@ -134,3 +134,47 @@ def tabulated(graph: StateGraph, policy: Policy) -> FloatArray:
                 "belongs to INVALID"
             )
     return probabilities_E
+
+
+def true_advantages(values: ExactValues, episode: Trajectory) -> FloatArray:
+    """A = Q - V of each step of an episode of the values' policy: one number a step.
+
+    Words that are no admissible action count as `INVALID`. Of the last observation the text and the
+    pictures count: a store has no more of it.
+
+    Raises:
+        ConfigError: The episode is not of this task, or saw or was paid something else than the
+            graph says; names the step.
+    """
+    graph = values.graph
+    if episode.task.key != graph.task.key:
+        raise ConfigError(
+            f"the values are of task {graph.task.key}, and the episode is of {episode.task.key}"
+        )
+    following = [*(step.observation for step in episode.steps[1:]), episode.final_observation]
+    found: list[float] = []
+    for step, after in zip(episode.steps, following, strict=True):
+        known = step.action in (step.observation.admissible_actions or ())
+        action = step.action if known else INVALID
+        edge = graph.edge(step.observation, action)
+        target, reward = int(graph.targets_E[edge]), float(graph.rewards_E[edge])
+        last = step.index == len(episode.steps) - 1
+        ends = last and episode.stop_reason.terminated
+        expected = after if target == ENDED else graph.states[target]
+        differs = _shown(expected) != _shown(after) if last else expected != after
+        if reward != step.reward or differs or ends != (target == ENDED):
+            raise ConfigError(
+                f"step {step.index} of an episode of task {episode.task.task_id!r} differs from "
+                f"the graph: {action!r} was paid {step.reward:g} and led to {after.text!r}, and "
+                f"the graph has {reward:g} and "
+                f"{'an end' if target == ENDED else repr(expected.text)}; explore the task under "
+                "the rules that the episode had"
+            )
+        found.append(
+            values.advantage(step.observation, action, steps_left=episode.horizon - step.index)
+        )
+    return np.array(found)
+
+
+def _shown(observation: Observation) -> tuple[str, tuple[Picture, ...]]:
+    return observation.text, observation.pictures

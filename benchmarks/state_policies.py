@@ -1,9 +1,9 @@
-"""Episodes of a policy that reads the state alone, as estimators read them, and their truth.
+"""Episodes of policies that read the state alone, and values by continuations on a task's graph.
 
-Shapes: S steps of an episode.
+Shapes: N continuations.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 import numpy as np
@@ -11,11 +11,14 @@ import numpy as np
 from longhaul_core.advantages.credit import FloatArray
 from longhaul_core.advantages.estimators import ESTIMATORS, EstimatorSettings, Group
 from longhaul_core.errors import ConfigError
-from longhaul_core.truth.exact import ExactValues, Policy
-from longhaul_core.truth.state_graph import ENDED, INVALID, World
-from longhaul_core.types import Observation, Picture, Step, StopReason, Task, Trajectory
+from longhaul_core.evaluation import Interval, bounded_mean_interval
+from longhaul_core.truth import INVALID, Policy, StateGraph, num_wanted
+from longhaul_core.truth.state_graph import ENDED, World
+from longhaul_core.types import Step, StopReason, Task, Trajectory
 
-__all__ = ["estimated_advantages", "group_of", "play_episode", "true_advantages"]
+MOST_CONTINUATIONS = 4096
+Draw = Callable[[int], FloatArray]
+"""Plays so many further continuations; their discounted returns, shape (N,)."""
 
 
 def play_episode(
@@ -141,49 +144,88 @@ def estimated_advantages(
     return [[np.array(one.advantages) for one in of_group] for of_group in credits]
 
 
-def true_advantages(values: ExactValues, episode: Trajectory) -> FloatArray:
-    """A = Q - V of each step of an episode of the values' policy, shape (S,).
-
-    Words that are no admissible action count as `INVALID`. Of the last observation the text and the
-    pictures count: a store has no more of it.
-
-    Raises:
-        ConfigError: The episode is not of this task, or saw or was paid something else than the
-            graph says; names the step.
-    """
-    graph = values.graph
-    if episode.task.key != graph.task.key:
-        raise ConfigError(
-            f"the values are of task {graph.task.key}, and the episode is of {episode.task.key}"
-        )
-    following = [*(step.observation for step in episode.steps[1:]), episode.final_observation]
-    found: list[float] = []
-    for step, after in zip(episode.steps, following, strict=True):
-        known = step.action in (step.observation.admissible_actions or ())
-        action = step.action if known else INVALID
-        edge = graph.edge(step.observation, action)
-        target, reward = int(graph.targets_E[edge]), float(graph.rewards_E[edge])
-        last = step.index == len(episode.steps) - 1
-        ends = last and episode.stop_reason.terminated
-        expected = after if target == ENDED else graph.states[target]
-        differs = _shown(expected) != _shown(after) if last else expected != after
-        if reward != step.reward or differs or ends != (target == ENDED):
-            raise ConfigError(
-                f"step {step.index} of an episode of task {episode.task.task_id!r} differs from "
-                f"the graph: {action!r} was paid {step.reward:g} and led to {after.text!r}, and "
-                f"the graph has {reward:g} and "
-                f"{'an end' if target == ENDED else repr(expected.text)}; explore the task under "
-                "the rules that the episode had"
-            )
-        found.append(
-            values.advantage(step.observation, action, steps_left=episode.horizon - step.index)
-        )
-    return np.array(found)
-
-
-def _shown(observation: Observation) -> tuple[str, tuple[Picture, ...]]:
-    return observation.text, observation.pictures
-
-
 def _rewards(episode: Trajectory) -> FloatArray:
     return np.array([step.reward for step in episode.steps], dtype=np.float64)
+
+
+def sampled_value(
+    draw: Draw,
+    *,
+    half_width: float,
+    first: int = 32,
+    most: int = MOST_CONTINUATIONS,
+) -> Interval:
+    """The mean return of as many continuations as an interval of a given width needs.
+
+    The interval is Wilson's of 95 %; see `bounded_mean_interval` and `num_wanted`.
+
+    Args:
+        draw: Plays further ones; their returns lie in [0, 1].
+        half_width: Wanted; above 0.
+        first: Continuations before the first look, at least 1.
+        most: Continuations at most; the interval may then be wider than it was to be.
+
+    Raises:
+        ValueError: An argument is out of range, or a return lies outside [0, 1].
+    """
+    if not half_width > 0.0:
+        raise ValueError(f"half_width must be above 0, got {half_width}")
+    if not 1 <= first <= most:
+        raise ValueError(f"first must be from 1 to most = {most}, got {first}")
+    returns = draw(first)
+    while True:
+        found = bounded_mean_interval(returns.tolist())
+        wanted = num_wanted(found, so_far=len(returns), half_width=half_width, most=most)
+        if wanted == len(returns):
+            return found
+        returns = np.concatenate([returns, draw(wanted - len(returns))])
+
+
+def continuations(
+    graph: StateGraph,
+    probabilities_E: FloatArray,
+    *,
+    state: int,
+    steps_left: int,
+    edge: int | None = None,
+    discount: float,
+    random: np.random.Generator,
+) -> Draw:
+    """Continuations from a state, drawn on its task's graph instead of in the environment.
+
+    Args:
+        graph: Of the task.
+        probabilities_E: Of each edge's action in its state; see `tabulated`.
+        state: Where they begin.
+        steps_left: At least 1.
+        edge: Taken first; None draws that one too.
+        discount: Per step.
+        random: A generator of these continuations' own.
+    """
+    bounds_S = np.searchsorted(graph.sources_E, np.arange(len(graph.states) + 1))
+    cumulative_E = np.cumsum(probabilities_E)
+    before_S = np.append(0.0, cumulative_E)[bounds_S]
+
+    def draw(number: int) -> FloatArray:
+        returns_N, weight = np.zeros(number), 1.0
+        states_N = np.full(number, state)
+        playing_N = np.arange(number)
+        for step in range(steps_left):
+            if step == 0 and edge is not None:
+                edges_N = np.full(number, edge)
+            else:
+                start_N, stop_N = before_S[states_N], before_S[states_N + 1]
+                place_N = start_N + random.random(len(states_N)) * (stop_N - start_N)
+                edges_N = np.searchsorted(cumulative_E, place_N, side="right")
+                # Rounding must not lead into the next state.
+                edges_N = np.minimum(edges_N, bounds_S[states_N + 1] - 1)
+            returns_N[playing_N] += weight * graph.rewards_E[edges_N]
+            goes_on_N = graph.targets_E[edges_N] != ENDED
+            playing_N = playing_N[goes_on_N]
+            states_N = graph.targets_E[edges_N][goes_on_N]
+            weight *= discount
+            if len(playing_N) == 0:
+                break
+        return returns_N
+
+    return draw
