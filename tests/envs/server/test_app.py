@@ -12,7 +12,8 @@ import pytest
 from environment_server import TOKEN, RunningServer, client_of, running_server
 from longhaul_core.errors import ConfigError
 from longhaul_core.gym.output import MAX_CHARACTERS_OF_A_CALL
-from longhaul_envs.server.openapi import PATHS, document
+from longhaul_envs.server.app import PATHS
+from longhaul_envs.server.openapi import document
 from longhaul_envs.server.protocol import MAX_BODY_BYTES
 from longhaul_envs.server.settings import ServerSettings
 from served_world import STEPS
@@ -315,10 +316,12 @@ def test_the_document_is_that_of_version_1() -> None:
 
     After an addition: `python tests/envs/server/test_app.py`, and look at the difference.
     """
-    assert json.loads(json.dumps(document())) == json.loads(DOCUMENT.read_text(encoding="utf-8"))
+    assert json.loads(json.dumps(document(PATHS))) == json.loads(
+        DOCUMENT.read_text(encoding="utf-8")
+    )
 
 
 DOCUMENT = Path(__file__).with_name("protocol_1.json")
 
 if __name__ == "__main__":
-    DOCUMENT.write_text(json.dumps(document(), indent=1) + "\n", encoding="utf-8")
+    DOCUMENT.write_text(json.dumps(document(PATHS), indent=1) + "\n", encoding="utf-8")

@@ -5,9 +5,9 @@ the OpenAPI document; what a worker wrote is passed on as it is.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from fastapi import FastAPI
@@ -16,18 +16,20 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from longhaul_core.environment import StepResult
 from longhaul_core.errors import ConfigError
 from longhaul_core.serving import NotAdmitted
-from longhaul_core.types import Split
+from longhaul_core.types import Observation, Split
 from longhaul_envs.server.errors import NotServed, Refused
 from longhaul_envs.server.guard import Guard, owner_of, problem_response
 from longhaul_envs.server.hosting import Done
 from longhaul_envs.server.metrics import CONTENT_TYPE_LATEST, Metrics
-from longhaul_envs.server.openapi import PATHS, document
+from longhaul_envs.server.openapi import VERSION, Operation, Operations, document, leads_to
 from longhaul_envs.server.protocol import (
     MAX_BODY_BYTES,
     PROTOCOL,
     Actions,
+    BatchAnswer,
     BatchRequest,
     BatchStep,
     CreateRequest,
@@ -46,13 +48,25 @@ from longhaul_envs.server.quick_steps import Content
 from longhaul_envs.server.settings import ServerSettings
 from longhaul_envs.server.table import Answer, Owner, SessionTable
 
-__all__ = ["create_app"]
+__all__ = ["PATHS", "create_app"]
+
+PATHS = Operations()
+"""Every operation, each above the method of `_Routes` that answers it."""
 
 _BATCH_SECONDS = 1.0
 """How long a batch waits for its slowest step; what is not done then is asked for again, alone."""
 _LARGEST_PAGE = 1000
-_SESSION_PREFIX, _STEP_SUFFIX = f"/v{PROTOCOL}/sessions/", "/step"
-_BATCH_PATH = f"/v{PROTOCOL}/steps"
+_SESSION_PREFIX, _STEP_SUFFIX = f"{VERSION}/sessions/", "/step"
+_BATCH_PATH = f"{VERSION}/steps"
+_SESSION = _SESSION_PREFIX + "{session_id}"
+_ASKED = "$request.path.session_id"
+_AFTERWARDS = leads_to(
+    _ASKED,
+    observation="observation",
+    actions="actions",
+    render="render",
+    close_session="close_session",
+)
 
 Body = TypeVar("Body")
 Handler = Callable[[Request], Awaitable[Response]]
@@ -66,15 +80,12 @@ def create_app(table: SessionTable, settings: ServerSettings, metrics: Metrics) 
         settings: Whom to answer.
         metrics: What `/metrics` shows.
     """
-    app = _Application(title="Longhaul environment server", docs_url=None, redoc_url=None)
-    app.environment_ids = tuple(table.served)
+    app = _Application(openapi_url=None)
     routes = _Routes(table, metrics)
     app.front = Guard(app.behind, settings)
     app.steps = _Steps(app.front, routes)
     app.add_exception_handler(HTTPException, _answer_http)
     for operation in PATHS:
-        if operation.path == app.openapi_url:  # FastAPI answers it
-            continue
         # Starlette's routes: FastAPI's own would read each body by pydantic as well.
         app.router.add_route(
             operation.path,
@@ -86,9 +97,8 @@ def create_app(table: SessionTable, settings: ServerSettings, metrics: Metrics) 
 
 
 class _Application(FastAPI):
-    """FastAPI with the document of the protocol's types."""
+    """FastAPI behind the guard, with a shorter way for steps."""
 
-    environment_ids: Sequence[str] = ()
     front: Guard
     """What stands before FastAPI's own layers."""
     steps: "_Steps"
@@ -101,10 +111,6 @@ class _Application(FastAPI):
     async def behind(self, scope: Scope, receive: Receive, send: Send) -> None:
         """FastAPI alone."""
         await super().__call__(scope, receive, send)
-
-    def openapi(self) -> dict[str, Any]:
-        """The OpenAPI document."""
-        return document(self.environment_ids)
 
 
 class _Steps:
@@ -253,23 +259,34 @@ def _encoded(answer: msgspec.Struct, status: int = 200) -> Response:
 
 
 class _Routes:
-    """One method for each operation of `openapi.PATHS`, of the same name."""
+    """One method for each operation."""
 
     def __init__(self, table: SessionTable, metrics: Metrics) -> None:
         self._table = table
         self._metrics = metrics
 
+    @PATHS.add(Operation("GET", "/health", answer=Health, refusals=(503,), is_open=True))
     async def health(self, request: Request) -> Response:
+        """Whether sessions can be opened, and which versions are spoken; needs no token."""
         status = self._table.status
         answer = msgspec.json.encode(Health(status=status, protocols=(PROTOCOL,)))
         if status == "ready":
             return _json(answer)
         return Response(answer, 503, headers={"Retry-After": "1"}, media_type="application/json")
 
+    @PATHS.add(Operation("GET", "/openapi.json", answer="application/json"))
+    async def openapi(self, request: Request) -> Response:
+        """This document."""
+        return _json(msgspec.json.encode(document(PATHS, tuple(self._table.served))))
+
+    @PATHS.add(Operation("GET", "/metrics", answer="text/plain"))
     async def metrics(self, request: Request) -> Response:
+        """Counters in Prometheus' text format."""
         return Response(self._metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
+    @PATHS.add(Operation("GET", f"{VERSION}/environments", answer=Environments))
     async def environments(self, request: Request) -> Response:
+        """The environments that are served, with their options."""
         served = tuple(
             ServedEnvironment(description=one.description, options=one.options)
             for one in self._table.served.values()
@@ -277,7 +294,28 @@ class _Routes:
         lease = self._table.limits.lease_seconds
         return _encoded(Environments(environments=served, lease_seconds=lease))
 
+    @PATHS.add(
+        Operation(
+            "GET",
+            f"{VERSION}/tasks",
+            answer=TaskPage,
+            refusals=(404, 422),
+            query={
+                "environment": {"type": "string"},
+                "split": {"type": "string", "enum": [split.value for split in Split]},
+                "offset": {"type": "integer", "minimum": 0, "default": 0},
+                "limit": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": _LARGEST_PAGE,
+                    "default": _LARGEST_PAGE,
+                },
+            },
+            required=("environment", "split"),
+        )
+    )
     async def tasks(self, request: Request) -> Response:
+        """Tasks of a split of an environment, a page at a time."""
         query = request.query_params
         served = self._table.environment(query.get("environment", ""))
         try:
@@ -298,7 +336,21 @@ class _Routes:
             raise NotServed(str(error)) from error
         return _encoded(TaskPage(tasks=tuple(listed[offset : offset + limit]), total=len(listed)))
 
+    @PATHS.add(
+        Operation(
+            "POST",
+            f"{VERSION}/sessions",
+            body=CreateRequest,
+            status=201,
+            answer=SessionAnswer,
+            refusals=(404, 409, 429, 503),
+            links=leads_to(
+                "$response.body#/session_id", reset="reset_session", close="close_session"
+            ),
+        )
+    )
     async def create_session(self, request: Request) -> Response:
+        """Open a session, which is one episode."""
         asked = await _read(_CREATE, request)
         owner = owner_of(request.scope)
         session_id = await self._table.create_soon(
@@ -309,7 +361,19 @@ class _Routes:
         lease = self._table.limits.lease_seconds
         return _encoded(SessionAnswer(session_id=session_id, lease_seconds=lease), 201)
 
+    @PATHS.add(
+        Operation(
+            "POST",
+            f"{_SESSION}/reset",
+            body=ResetRequest,
+            answer=Observation,
+            refusals=(409,),
+            links=leads_to(_ASKED, {"number": 1, "action": "look"}, step="step_session")
+            | _AFTERWARDS,
+        )
+    )
     async def reset_session(self, request: Request) -> Response:
+        """Start the session's episode; once, however often it is asked for."""
         asked = await _read(_RESET, request)
         answer = self._table.begin_reset(
             request.path_params["session_id"],
@@ -319,12 +383,25 @@ class _Routes:
         )
         return _json(await answer.content())
 
+    @PATHS.add(
+        Operation(
+            "POST",
+            f"{_SESSION}/step",
+            body=StepRequest,
+            answer=StepResult,
+            refusals=(409,),
+            links=_AFTERWARDS,
+        )
+    )
     async def step_session(self, request: Request) -> Response:
+        """Make a step. It acts once: the last number again gets the answer again."""
         asked = await _read(_STEP, request)
         session_id = request.path_params["session_id"]
         return _json(await self.begin_step(session_id, asked, owner_of(request.scope)).content())
 
+    @PATHS.add(Operation("POST", _BATCH_PATH, body=BatchRequest, answer=BatchAnswer))
     async def step_batch(self, request: Request) -> Response:
+        """Make steps of many sessions; each has a status of its own."""
         asked = await _read(_BATCH, request)
         return _json(await self.step_all(asked, owner_of(request.scope)))
 
@@ -349,26 +426,38 @@ class _Routes:
         except Refused as refused:
             return refused
 
+    @PATHS.add(Operation("GET", f"{_SESSION}/observation", answer=Observation, refusals=(409,)))
     async def observation(self, request: Request) -> Response:
+        """What the last reset or step showed."""
         session_id = request.path_params["session_id"]
         return _json(self._table.observation(session_id, owner=owner_of(request.scope)))
 
+    @PATHS.add(Operation("GET", f"{_SESSION}/actions", answer=Actions, refusals=(409,)))
     async def actions(self, request: Request) -> Response:
+        """What the environment accepts now, where it says so."""
         session_id = request.path_params["session_id"]
         owner = owner_of(request.scope)
         found = self._table.admissible_actions(session_id, owner=owner)
         return _encoded(Actions(admissible_actions=found))
 
+    @PATHS.add(Operation("GET", f"{_SESSION}/render", answer="image/png", refusals=(404, 409)))
     async def render(self, request: Request) -> Response:
+        """A picture of the state for people, where the environment draws one."""
         session_id = request.path_params["session_id"]
         drawn = await self._table.render(session_id, owner=owner_of(request.scope))
         return Response(drawn, media_type="image/png")
 
+    @PATHS.add(Operation("DELETE", _SESSION, status=204))
     async def close_session(self, request: Request) -> Response:
+        """Close a session; again, it is closed already."""
         self._table.close(request.path_params["session_id"], owner=owner_of(request.scope))
         return Response(status_code=204)
 
+    @PATHS.add(
+        Operation("POST", f"{VERSION}/heartbeat", body=HeartbeatRequest, answer=HeartbeatAnswer)
+    )
     async def heartbeat(self, request: Request) -> Response:
+        """Renew the leases of sessions that wait for their agent."""
         asked = await _read(_HEARTBEAT, request)
         gone = self._table.heartbeat(asked.session_ids, owner=owner_of(request.scope))
         problems = {session_id: _problem(error) for session_id, error in gone.items()}

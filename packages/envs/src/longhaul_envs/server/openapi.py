@@ -1,41 +1,26 @@
 """The operations of the protocol, and the OpenAPI document that describes them.
 
-Schemas come from the types of `protocol`; this table has what types do not say: paths, status
-codes, and which answer leads to which request (links).
+An operation stands above the method that answers it, and has its name and its docstring. Schemas
+come from the types of `protocol`; an operation says what types do not: path, status codes, and
+which answer leads to which request (links).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, TypeVar
 
 import msgspec
 
-from longhaul_core.environment import StepResult
-from longhaul_core.types import Observation, Split
 from longhaul_envs.server import protocol
-from longhaul_envs.server.protocol import (
-    MAX_BODY_BYTES,
-    PROTOCOL,
-    Actions,
-    BatchAnswer,
-    BatchRequest,
-    CreateRequest,
-    Environments,
-    Health,
-    HeartbeatAnswer,
-    HeartbeatRequest,
-    Problem,
-    ResetRequest,
-    SessionAnswer,
-    StepRequest,
-    TaskPage,
-)
+from longhaul_envs.server.protocol import MAX_BODY_BYTES, PROTOCOL, Problem
 
-__all__ = ["PATHS", "Operation", "document"]
+__all__ = ["VERSION", "Operation", "Operations", "document", "leads_to"]
 
-_V = f"/v{PROTOCOL}"
-_SESSION = _V + "/sessions/{session_id}"
+VERSION = f"/v{PROTOCOL}"
+"""What the paths of the protocol begin with."""
 _REFERENCE = "#/components/schemas/{name}"
+
+HandlerT = TypeVar("HandlerT", bound=Callable[..., object])
 
 _WORDS = {
     400: "The body is not JSON, or the Host header names another server.",
@@ -52,14 +37,13 @@ _WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Operation:
     """One method of one path."""
 
     method: str
     path: str
-    name: str
-    summary: str
+    _: KW_ONLY
     body: type | None = None
     status: int = 200
     answer: type | str | None = None
@@ -72,6 +56,9 @@ class Operation:
     links: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     is_open: bool = False
     """Whether it needs no token."""
+    name: str = ""
+    """Of the method that answers it; `Operations.add` sets both."""
+    summary: str = ""
 
     def described(self) -> dict[str, Any]:
         """The operation as OpenAPI has it."""
@@ -117,166 +104,51 @@ def _content(answer: type | str) -> dict[str, Any]:
     return {"application/json": {"schema": {"$ref": _REFERENCE.format(name=answer.__name__)}}}
 
 
-def _link(operation: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    link: dict[str, Any] = {
-        "operationId": operation,
-        "parameters": {"session_id": "$response.body#/session_id"},
-    }
-    return link if body is None else link | {"requestBody": body}
+def leads_to(
+    session: str, body: dict[str, Any] | None = None, **operations: str
+) -> dict[str, dict[str, Any]]:
+    """Links to further requests of a session, by their names.
+
+    Args:
+        session: Where its id is, as OpenAPI has it.
+        body: Of each of these requests.
+        operations: The operation of each.
+    """
+    link: dict[str, Any] = {"parameters": {"session_id": session}}
+    link |= {} if body is None else {"requestBody": body}
+    return {name: {"operationId": operation} | link for name, operation in operations.items()}
 
 
-def _next(operation: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    link: dict[str, Any] = {
-        "operationId": operation,
-        "parameters": {"session_id": "$request.path.session_id"},
-    }
-    return link if body is None else link | {"requestBody": body}
+class Operations(list[Operation]):
+    """Every operation, in the order of the document."""
+
+    def add(self, operation: Operation) -> Callable[[HandlerT], HandlerT]:
+        """Put an operation above the method that answers it."""
+
+        def added(handler: HandlerT) -> HandlerT:
+            summary = handler.__doc__ or ""
+            self.append(replace(operation, name=handler.__name__, summary=summary))
+            return handler
+
+        return added
 
 
-_OF_A_STEP = {"step": _next("step_session", {"number": 1, "action": "look"})}
-_AFTERWARDS = {name: _next(name) for name in ("observation", "actions", "render", "close_session")}
-
-PATHS: tuple[Operation, ...] = (
-    Operation(
-        method="GET",
-        path="/health",
-        name="health",
-        summary="Whether sessions can be opened, and which versions are spoken; needs no token.",
-        answer=Health,
-        refusals=(503,),
-        is_open=True,
-    ),
-    Operation(
-        method="GET",
-        path="/openapi.json",
-        name="openapi",
-        summary="This document.",
-        answer="application/json",
-    ),
-    Operation(
-        method="GET",
-        path="/metrics",
-        name="metrics",
-        summary="Counters in Prometheus' text format.",
-        answer="text/plain",
-    ),
-    Operation(
-        method="GET",
-        path=f"{_V}/environments",
-        name="environments",
-        summary="The environments that are served, with their options.",
-        answer=Environments,
-    ),
-    Operation(
-        method="GET",
-        path=f"{_V}/tasks",
-        name="tasks",
-        summary="Tasks of a split of an environment, a page at a time.",
-        answer=TaskPage,
-        refusals=(404, 422),
-        query={
-            "environment": {"type": "string"},
-            "split": {"type": "string", "enum": [split.value for split in Split]},
-            "offset": {"type": "integer", "minimum": 0, "default": 0},
-            "limit": {"type": "integer", "minimum": 1, "maximum": 1000, "default": 1000},
-        },
-        required=("environment", "split"),
-    ),
-    Operation(
-        method="POST",
-        path=f"{_V}/sessions",
-        name="create_session",
-        summary="Open a session, which is one episode.",
-        body=CreateRequest,
-        status=201,
-        answer=SessionAnswer,
-        refusals=(404, 409, 429, 503),
-        links={"reset": _link("reset_session"), "close": _link("close_session")},
-    ),
-    Operation(
-        method="POST",
-        path=f"{_SESSION}/reset",
-        name="reset_session",
-        summary="Start the session's episode; once, however often it is asked for.",
-        body=ResetRequest,
-        answer=Observation,
-        refusals=(409,),
-        links=_OF_A_STEP | _AFTERWARDS,
-    ),
-    Operation(
-        method="POST",
-        path=f"{_SESSION}/step",
-        name="step_session",
-        summary="Make a step. It acts once: the last number again gets the answer again.",
-        body=StepRequest,
-        answer=StepResult,
-        refusals=(409,),
-        links=_AFTERWARDS,
-    ),
-    Operation(
-        method="POST",
-        path=f"{_V}/steps",
-        name="step_batch",
-        summary="Make steps of many sessions; each has a status of its own.",
-        body=BatchRequest,
-        answer=BatchAnswer,
-    ),
-    Operation(
-        method="GET",
-        path=f"{_SESSION}/observation",
-        name="observation",
-        summary="What the last reset or step showed.",
-        answer=Observation,
-        refusals=(409,),
-    ),
-    Operation(
-        method="GET",
-        path=f"{_SESSION}/actions",
-        name="actions",
-        summary="What the environment accepts now, where it says so.",
-        answer=Actions,
-        refusals=(409,),
-    ),
-    Operation(
-        method="GET",
-        path=f"{_SESSION}/render",
-        name="render",
-        summary="A picture of the state for people, where the environment draws one.",
-        answer="image/png",
-        refusals=(404, 409),
-    ),
-    Operation(
-        method="DELETE",
-        path=_SESSION,
-        name="close_session",
-        summary="Close a session; again, it is closed already.",
-        status=204,
-    ),
-    Operation(
-        method="POST",
-        path=f"{_V}/heartbeat",
-        name="heartbeat",
-        summary="Renew the leases of sessions that wait for their agent.",
-        body=HeartbeatRequest,
-        answer=HeartbeatAnswer,
-    ),
-)
-"""Every operation; `app` has a method of each one's name."""
-
-
-def document(environment_ids: Sequence[str] = ()) -> dict[str, Any]:
+def document(
+    operations: Iterable[Operation], environment_ids: Sequence[str] = ()
+) -> dict[str, Any]:
     """The OpenAPI document.
 
     Args:
+        operations: In their order.
         environment_ids: What a server serves, for the document of that server; empty: of any.
     """
     paths: dict[str, dict[str, Any]] = {}
-    for operation in PATHS:
+    for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = operation.described()
     _, schemas = msgspec.json.schema_components(protocol.SHOWN, ref_template=_REFERENCE)
     if environment_ids:
         schemas["CreateRequest"]["properties"]["environment"]["enum"] = [*environment_ids]
-        for parameter in paths[f"{_V}/tasks"]["get"]["parameters"]:
+        for parameter in paths[f"{VERSION}/tasks"]["get"]["parameters"]:
             if parameter["name"] == "environment":
                 parameter["schema"] = {"type": "string", "enum": [*environment_ids]}
     return {
