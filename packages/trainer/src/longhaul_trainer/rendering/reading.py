@@ -54,6 +54,10 @@ class Reading:
         self._space = ""
         """White space that waits for what follows it."""
         self._skips_space = False
+        self.began_thought = False
+        """Whether a thought was begun, if an empty one."""
+        self.cut = False
+        """After `end`: whether the reply ended within a thought or a call."""
 
     def salt(self, salt: str) -> None:
         """Before anything is read: make the ids of calls those of one reply among several."""
@@ -86,16 +90,6 @@ class Reading:
                 for call in self._calls
             ),
         )
-
-    @property
-    def began_thought(self) -> bool:
-        """Whether a thought was begun, if an empty one."""
-        raise NotImplementedError
-
-    @property
-    def cut(self) -> bool:
-        """After `end`: whether the reply ended within a thought or a call."""
-        raise NotImplementedError
 
     def _go_on(self, *, ends: bool) -> None:
         raise NotImplementedError
@@ -182,7 +176,7 @@ class TaggedReading(Reading):
         self._syntax = syntax
         self._tokenizer = tokenizer
         self._tools = tools
-        self._began_thought = in_thought
+        self.began_thought = in_thought
         self._state = self._in_thought if in_thought else self._at_start
         self._raw = ""
         """Of a call: its opening tag."""
@@ -191,23 +185,12 @@ class TaggedReading(Reading):
         self._num_seen = 0
         """Characters of a listed call that its braces have counted; beyond a closing tag within a
         string, characters that were looked at without being told."""
-        self._cut = False
-
-    @property
-    def began_thought(self) -> bool:
-        """See `Reading.began_thought`."""
-        return self._began_thought
-
-    @property
-    def cut(self) -> bool:
-        """See `Reading.cut`."""
-        return self._cut
 
     def _go_on(self, *, ends: bool) -> None:
         while self._state(ends):
             pass
         if ends:
-            self._cut = self._state not in (self._in_text, self._at_start)
+            self.cut = self._state not in (self._in_text, self._at_start)
 
     # Each state consumes what it can, and returns whether another one may go on.
 
@@ -217,7 +200,7 @@ class TaggedReading(Reading):
         if thought is not None:
             if begun.startswith(thought[0]):
                 self._take(len(self._pending) - len(begun) + len(thought[0]))
-                self._began_thought = True
+                self.began_thought = True
                 self._state = self._in_thought
                 return True
             if thought[0].startswith(begun) and not ends:
@@ -520,25 +503,13 @@ class ChannelReading(Reading):
         self._tools = tools
         self._tell: Callable[[str], None] | None = None
         """Of the message that is being read; None between messages."""
-        self._began_thought = False
         self._any = False
-        self._cut = False
-
-    @property
-    def began_thought(self) -> bool:
-        """See `Reading.began_thought`."""
-        return self._began_thought
-
-    @property
-    def cut(self) -> bool:
-        """See `Reading.cut`."""
-        return self._cut
 
     def _go_on(self, *, ends: bool) -> None:
         while self._in_message(ends) if self._tell else self._in_header(ends):
             pass
         if ends:
-            self._cut = self._tell is not None and self._tell != self._write
+            self.cut = self._tell is not None and self._tell != self._write
 
     def _in_header(self, ends: bool) -> bool:
         place = self._pending.find(self._syntax.message)
@@ -555,7 +526,7 @@ class ChannelReading(Reading):
             self._call(recipient)
             self._tell = self._argue
         elif channel == "analysis":
-            self._began_thought = True
+            self.began_thought = True
             self._tell = self._think
         else:
             self._tell = self._write
