@@ -34,18 +34,17 @@ def mend_wheel_tag(name: str) -> bool:
         Whether it was changed.
     """
     try:
-        files = importlib.metadata.distribution(name).files or []
+        installed = importlib.metadata.distribution(name)
     except importlib.metadata.PackageNotFoundError:
         return False
     python = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    for file in files:
-        path = Path(str(file.locate()))
-        if path.name != "WHEEL" or not path.parent.name.endswith(".dist-info"):
-            continue
-        recorded = path.read_text(encoding="utf-8")
-        true = _TAG.sub(f"Tag: {python}-{python}-", recorded)
-        return true != recorded and _replaced(path, true)
-    return False
+    recorded = installed.read_text("WHEEL") or ""
+    true = _TAG.sub(f"Tag: {python}-{python}-", recorded)
+    if true == recorded:
+        return False
+    # To list the thousands of files of a package takes 0.1 s, and each command would wait for it.
+    paths = [Path(str(file.locate())) for file in installed.files or [] if file.name == "WHEEL"]
+    return any(_replaced(path, true) for path in paths if path.parent.suffix == ".dist-info")
 
 
 def _replaced(path: Path, text: str) -> bool:
