@@ -5,6 +5,7 @@ Search-R1 search with. Words are runs of letters, digits and underscores in lowe
 English stop words. Unlike Pyserini's, words are not stemmed.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from longhaul_envs.extras import required
 __all__ = ["LexicalIndex", "best", "write_lexical_index"]
 
 _K1, _B = 0.9, 0.4
-_WORD = r"(?u)\b\w+\b"
+_WORD = re.compile(r"(?u)\b\w+\b")
 
 
 def write_lexical_index(folder: Path, texts: Sequence[str]) -> None:
@@ -30,7 +31,10 @@ def write_lexical_index(folder: Path, texts: Sequence[str]) -> None:
     """
     bm25s: Any = required("bm25s", "search")
     index = bm25s.BM25(k1=_K1, b=_B, method="lucene")
-    index.index(_tokenized(bm25s, texts, return_ids=True), show_progress=False)
+    words = bm25s.tokenize(
+        list(texts), token_pattern=_WORD.pattern, stopwords="english", show_progress=False
+    )
+    index.index(words, show_progress=False)
     index.save(folder, allow_pickle=False, show_progress=False)
 
 
@@ -46,8 +50,9 @@ class LexicalIndex:
         Raises:
             ConfigError: If `bm25s` is not installed.
         """
-        self._bm25s: Any = required("bm25s", "search")
-        self._index: Any = self._bm25s.BM25.load(
+        bm25s: Any = required("bm25s", "search")
+        self._stopwords = frozenset(bm25s.stopwords.STOPWORDS_EN)
+        self._index: Any = bm25s.BM25.load(
             folder, mmap=True, allow_pickle=False, show_progress=False
         )
 
@@ -56,12 +61,12 @@ class LexicalIndex:
 
         Equal scores are in the order of the documents, so that the answer is the same everywhere.
         """
-        (words,) = _tokenized(self._bm25s, [query], return_ids=False)
+        words = [word for word in _WORD.findall(query.lower()) if word not in self._stopwords]
         known = self._index.get_tokens_ids(words)
         if not known:
             return []
         scores: NDArray[np.float32] = self._index.get_scores_from_ids(known)
-        found = np.flatnonzero(scores)
+        found = np.flatnonzero(scores != 0)  # far faster than of the scores
         return [int(found[place]) for place in best(scores[found], limit=limit)]
 
 
@@ -74,13 +79,3 @@ def best(scores: NDArray[np.float32], *, limit: int) -> list[int]:
     candidates = np.flatnonzero(scores >= lowest)
     order = np.argsort(-scores[candidates], kind="stable")[:limit]
     return [int(number) for number in candidates[order]]
-
-
-def _tokenized(bm25s: Any, texts: Sequence[str], *, return_ids: bool) -> Any:  # noqa: ANN401
-    return bm25s.tokenize(
-        list(texts),
-        token_pattern=_WORD,
-        stopwords="english",
-        return_ids=return_ids,
-        show_progress=False,
-    )

@@ -63,7 +63,7 @@ class Corpus:
         """
         self._file = file
         made = built_once(places, lambda folder: _find_places(file, folder))
-        self._places: NDArray[np.int64] = np.load(made / "places.npy", mmap_mode="r")
+        self._places: NDArray[np.int64] = np.asarray(np.load(made / "places.npy", mmap_mode="r"))
         self.data_hash = (made / "data_hash").read_text("utf-8")
         """Of the file's content."""
         self._descriptor = os.open(file, os.O_RDONLY)

@@ -9,8 +9,9 @@ the first noun, and asks where the second sentence leads.
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from longhaul_core.errors import ConfigError
 from longhaul_core.types import Split
 from longhaul_envs.lexical import LexicalIndex
 from longhaul_envs.search.corpus import Corpus, Question
-from longhaul_envs.search.scoring import contains_answer
+from longhaul_envs.search.scoring import contains_answer, normalised
 from longhaul_envs.task_lists import DEFAULT_NUM_TASKS, content_hash, split_of
 
 __all__ = ["data_key", "two_hop_questions", "write_corpus"]
@@ -48,6 +49,8 @@ _MAX_QUESTIONS_PER_ANSWER = 3
 _MAX_QUESTIONS_PER_BRIDGE = 2
 _SEARCHED_FOR_LEAKS = 10
 """Results of one search, none of which may hold the answer."""
+_Find = Callable[[str], list[tuple[str, str]]]
+"""The documents that a search finds, best first: id and normalised words, with a space around."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,17 @@ def two_hop_questions(database: Path, corpus: Corpus, index: LexicalIndex) -> It
     Questions that share the document in the middle are in one split.
     """
     synsets = _read(database)
+
+    @cache
+    def words_of(place: int) -> tuple[str, str]:
+        document = corpus[place]
+        words = normalised(f"{document.title}\n{document.text}")
+        return document.id, f" {words} "
+
+    @cache
+    def find(query: str) -> list[tuple[str, str]]:
+        return [words_of(place) for place in index.search(query, limit=_SEARCHED_FOR_LEAKS)]
+
     taken = dict.fromkeys(Split, 0)
     answers: Counter[tuple[Split, str]] = Counter()
     bridges: Counter[str] = Counter()
@@ -120,7 +134,7 @@ def two_hop_questions(database: Path, corpus: Corpus, index: LexicalIndex) -> It
             taken[split] == DEFAULT_NUM_TASKS[split]
             or answers[split, end.id] == _MAX_QUESTIONS_PER_ANSWER
             or bridges[bridge.id] == _MAX_QUESTIONS_PER_BRIDGE
-            or not _takes_two_searches(path.question, start, bridge, end, corpus, index)
+            or not _takes_two_searches(path.question, start, bridge, end, find)
         ):
             continue
         taken[split] += 1
@@ -172,22 +186,16 @@ def _paths(synsets: Mapping[str, _Synset]) -> Iterator[_Path]:
 
 
 def _takes_two_searches(
-    question: str,
-    start: _Synset,
-    bridge: _Synset,
-    end: _Synset,
-    corpus: Corpus,
-    index: LexicalIndex,
+    question: str, start: _Synset, bridge: _Synset, end: _Synset, find: _Find
 ) -> bool:
     if contains_answer(question, end.words):
         return False
-    for query, finds in ((start.words[0], start), (bridge.words[0], bridge), (question, None)):
-        found = [corpus[place] for place in index.search(query, limit=_SEARCHED_FOR_LEAKS)]
-        if finds is not None and (not found or found[0].id != finds.id):
+    answers = [f" {normalised(one)} " for one in end.words]
+    for query, finds in ((bridge.words[0], bridge), (start.words[0], start), (question, None)):
+        found = find(query)
+        if finds is not None and (not found or found[0][0] != finds.id):
             return False
-        if finds is not bridge and any(
-            contains_answer(f"{one.title}\n{one.text}", end.words) for one in found
-        ):
+        if finds is not bridge and any(one in words for _, words in found for one in answers):
             return False
     return True
 
@@ -211,10 +219,10 @@ def _synset(part: str, line: str) -> _Synset:
     num_words = int(fields[3], base=16)
     words = [word.partition("(")[0].replace("_", " ") for word in fields[4 : 4 + 2 * num_words : 2]]
     first = 4 + 2 * num_words
-    num_pointers = int(fields[first])
+    num_pointers = int(fields[first]) if part == "n" else 0
     pointers: dict[str, tuple[str, ...]] = {}
     for place in range(first + 1, first + 1 + 4 * num_pointers, 4):
         symbol, offset, target_part = fields[place : place + 3]
-        if part == "n" and target_part == "n":
+        if target_part == "n":
             pointers[symbol] = (*pointers.get(symbol, ()), f"n{offset}")
     return _Synset(f"{part}{fields[0]}", tuple(words), gloss.strip(), pointers)
