@@ -136,8 +136,9 @@ def _watchdog(
         if over.wait(request.limits.seconds):
             return
         stopped.append(Fence.DEADLINE)
-        while not over.wait(CANCEL_EVERY_SECONDS):
+        while not over.is_set():
             connection.cancel_safe(timeout=CANCEL_EVERY_SECONDS)
+            over.wait(CANCEL_EVERY_SECONDS)
 
     if not request.has(Fence.DEADLINE):
         yield
