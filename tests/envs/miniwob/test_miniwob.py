@@ -240,17 +240,25 @@ async def played_at_once(task_ids: list[str], *, pooled: bool) -> list[Any]:
 @pytest.mark.usefixtures("installed_chromium")
 def test_episodes_repeat_themselves_in_threads_and_in_worker_processes() -> None:
     """With timers, animations and dates, beside others in the same browser; nothing is left."""
+    before = browsers()
     by_name = {one.task_id.partition("/")[0]: one.task_id for one in tasks_of_all_splits()}
     task_ids = [by_name[name] for name in PAGES]
 
     in_threads = asyncio.run(played_at_once(task_ids, pooled=False))
 
     assert asyncio.run(played_at_once(task_ids, pooled=True)) == in_threads
-    below = psutil.Process().children(recursive=True)
-    left = [one for one in below if "chrom" in command_of(one).partition(" ")[0]]
-    _, alive = psutil.wait_procs(left, timeout=20)
-    # the module's own browser stays
-    assert len({one.pid for one in alive if "--type=" not in command_of(one)}) <= 1
+    _, alive = psutil.wait_procs(browsers() - before, timeout=20)
+    assert alive == []
+
+
+def browsers() -> set[psutil.Process]:
+    """Those that run below this process, each without the processes of its own."""
+    commands = {one: command_of(one) for one in psutil.Process().children(recursive=True)}
+    return {
+        one
+        for one, command in commands.items()
+        if "chrom" in command.partition(" ")[0] and "--type=" not in command
+    }
 
 
 def tasks_of_all_splits() -> list[Task]:
