@@ -132,18 +132,6 @@ def test_two_that_build_a_game_at_once_find_it_whole_and_anywhere_it_is_the_same
 
 
 @pytest.mark.slow
-def test_the_games_compiler_leaves_nothing_in_the_home_of_who_builds_one(
-    data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    family, settings, seed = parse_task_id(task_of("coin", 5).task_id)
-
-    assert built(family, settings, [seed]) != [None]
-    assert game_folder(family, settings, seed).is_relative_to(data_folder)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
 def test_a_generator_that_fails_says_what_it_was_asked(data_folder: Path) -> None:
     with pytest.raises(EnvironmentFailure, match=r"treasure level=999, seeds \[0\]"):
         built("treasure", {"level": 999}, [0])
@@ -153,8 +141,10 @@ def test_a_generator_that_fails_says_what_it_was_asked(data_folder: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("data_folder")
-def test_games_are_divided_by_content_and_listed_without_being_built_again() -> None:
+def test_games_are_divided_by_content_listed_without_being_built_again_and_leave_nothing_at_home(
+    data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
     options = TextWorldOptions(family="treasure", level=1, num_train_games=2, num_eval_games=1)
     listed = {split: tasks(split, options) for split in Split}
     contents: dict[str | None, Split] = {}
@@ -163,7 +153,9 @@ def test_games_are_divided_by_content_and_listed_without_being_built_again() -> 
             family, settings, seed = parse_task_id(task.task_id)
             (content,) = built(family, settings, [seed])
             assert contents.setdefault(content, split) is split
+            assert game_folder(family, settings, seed).is_relative_to(data_folder)
 
+    assert list(tmp_path.iterdir()) == []
     assert [len(listed[split]) for split in Split] == [2, 1, 1]
     assert len(contents) == 4
 
