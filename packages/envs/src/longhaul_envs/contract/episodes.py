@@ -16,6 +16,7 @@ from longhaul_envs.contract.recording import (
     reactions,
     recorded,
     returned,
+    shown,
 )
 from longhaul_envs.contract.subject import Subject
 from longhaul_envs.players import Player, opened
@@ -39,8 +40,14 @@ _ECHO_CHARACTERS = 10_000
 _ROUNDS = 3
 
 
-def _record(player: Player, task: Task, *, num_steps: int) -> Recorded:
-    return recorded(player, task, num_steps=num_steps, draw=Random(task.task_id))
+def _record(subject: Subject, player: Player, task: Task) -> Recorded:
+    """The beginning of an episode, which is played for the first check that asks for it."""
+    known = subject.recorded.get(task.task_id)
+    if known is None:
+        num_steps = min(subject.horizon, _NUM_STEPS)
+        known = recorded(player, task, num_steps=num_steps, draw=Random(task.task_id))
+        subject.recorded[task.task_id] = known
+    return known
 
 
 def same_in_another_process_which_close_frees(subject: Subject) -> Iterator[str]:
@@ -51,9 +58,13 @@ def same_in_another_process_which_close_frees(subject: Subject) -> Iterator[str]
     sample = subject.sample if subject.repeats_starts else ()
     here: list[Recorded] = []
     if sample:
-        num_steps = min(subject.horizon, _NUM_STEPS) if subject.repeats_episodes else 0
         with opened(subject.spec) as player:
-            here = [_record(player, task, num_steps=num_steps) for task in sample]
+            here = [
+                _record(subject, player, task)
+                if subject.repeats_episodes
+                else Recorded([], [shown(player.start(task))])
+                for task in sample
+            ]
     elsewhere = played_elsewhere(
         subject.spec,
         [(task, first.actions) for task, first in zip(sample, here, strict=True)][::-1],
@@ -89,11 +100,10 @@ def same_episode_twice(subject: Subject) -> Iterator[str]:
     """The same actions bring the same episode, in an instance that has played others."""
     if not subject.repeats_episodes:
         return
-    num_steps = min(subject.horizon, _NUM_STEPS)
-    with opened(subject.spec) as played, opened(subject.spec) as fresh:
+    with opened(subject.spec) as player:
         for task in subject.sample:
-            first = _record(played, task, num_steps=num_steps)
-            if first.facts != reactions(fresh, task, first.actions):
+            first = _record(subject, player, task)
+            if first.facts != reactions(player, task, first.actions):
                 yield f"task {task.task_id!r} and the same actions give another episode"
 
 
@@ -101,15 +111,15 @@ def same_episode_beside_another(subject: Subject) -> Iterator[str]:
     """Episodes that share a process do not meet, where several are declared to share one."""
     if subject.description.episodes_per_process == 1 or not subject.repeats_episodes:
         return
-    num_steps = min(subject.horizon, _NUM_STEPS)
     with opened(subject.spec) as player, opened(subject.spec) as neighbour:
         for task, other in zip(subject.sample, subject.sample[::-1], strict=True):
-            alone = _record(player, task, num_steps=num_steps)
+            alone = _record(subject, player, task)
             facts = [alone.facts[0]]
             player.start(task)
             for number, action in enumerate(alone.actions):
                 if number % 3 == 0:  # a start may take a second
-                    _record(neighbour, other, num_steps=1 + number % 2)
+                    draw = Random(other.task_id)
+                    recorded(neighbour, other, num_steps=1 + number % 2, draw=draw)
                 facts.append(returned(player.act(action)))
             if facts != alone.facts:
                 yield (
@@ -223,7 +233,7 @@ def pictures_show_the_state(subject: Subject) -> Iterator[str]:
         seen: set[bytes] = set()
         num_drawn = 0
         for task in subject.sample:
-            episode = _record(player, task, num_steps=min(subject.horizon, _NUM_STEPS))
+            episode = _record(subject, player, task)
             player.start(task)
             facts = [episode.facts[0]]
             for action in episode.actions:

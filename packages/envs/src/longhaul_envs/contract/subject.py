@@ -1,11 +1,12 @@
 """What is checked, and how thoroughly."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from longhaul_core.environment import Determinism, EnvironmentDescription
 from longhaul_core.gym import GymEnvironmentSpec
 from longhaul_core.types import Split, Task
+from longhaul_envs.contract.recording import Recorded
 
 __all__ = ["SETTLE_SECONDS", "Subject", "ignore"]
 
@@ -36,6 +37,8 @@ class Subject:
     tell: Callable[[str], None] = ignore
     """Is told what was covered, in words."""
     settle_seconds: float = SETTLE_SECONDS
+    recorded: dict[str, Recorded] = field(default_factory=dict[str, Recorded])
+    """How episodes began, by task id, as checks play them."""
 
     @property
     def repeats_episodes(self) -> bool:
