@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longhaul_core.types import Split, Task
-from longhaul_envs.task_lists import stable_seed
 from longhaul_envs.text import text_space
 
 
@@ -175,13 +174,19 @@ class Generous(Sound):
 
 
 class Rolling(Sound):
-    """Pays by chance."""
+    """Pays by how many instances were made before."""
 
     name = "Rolling"
+    num_made = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        Rolling.num_made += 1
+        self.pays = Rolling.num_made / 100
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         text, _, named, truncated, info = super().step(action)
-        return text, stable_seed(str(id(self))) / 2**31, named, truncated, info
+        return text, self.pays, named, truncated, info
 
 
 class Sharing(Sound):
@@ -218,6 +223,22 @@ class Wandering(Sound):
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         self.num_steps += 1
         return super().step(action)
+
+
+class Resuming(Wandering):
+    """Goes on where it is given the task that it has just played."""
+
+    name = "Resuming"
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        if self.num_steps and options and int(options["task_id"]) == self.number:
+            return self.text(), self.info(accepted=True)
+        return super().reset(seed=seed, options=options)
+
+    def text(self) -> str:
+        return f"number {self.number} {self.num_steps}"
 
 
 class Counting(Wandering):
@@ -427,6 +448,7 @@ ALL = (
     Generous,
     Rolling,
     Sharing,
+    Resuming,
     Counting,
     Blurred,
     Faint,

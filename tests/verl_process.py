@@ -30,7 +30,8 @@ IMPORTS_VERL = [
 def cpu_run(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
     """The variables of a CPU run, set before verl is imported.
 
-    verl searches for garbage around each update, among all that was ever imported.
+    verl is imported here, and all that is there by then is frozen: around each update verl has the
+    collector search through everything else.
     """
     with process_variables():
         prepare_environment("cpu", scratch=tmp_path_factory.mktemp("scratch"))

@@ -78,3 +78,12 @@ def test_the_postings_are_mapped_and_never_unpickled(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match=r"[Pp]ython objects|allow_pickle"):
         LexicalIndex(tmp_path)
+
+
+def test_a_query_has_the_words_that_a_document_of_its_letters_has(tmp_path: Path) -> None:
+    """Documents are divided by bm25s, queries here."""
+    texts = ["İstanbul", "STRASSE ẞ", "x", "_a", "ÉTÉ", "7-8"]
+    write_lexical_index(tmp_path, texts)
+    index = LexicalIndex(tmp_path)
+
+    assert [index.search(text, limit=5) for text in texts] == [[n] for n in range(len(texts))]

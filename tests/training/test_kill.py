@@ -60,7 +60,8 @@ def after(seconds: float) -> Moment:
 def moments(folder: Path) -> Iterator[Moment]:
     drawn = random.Random(SEED)
     yield lambda: recorded(folder, "SELECT count(*) FROM metrics WHERE training_step = 1") > 0
-    yield while_a_checkpoint_is_written(folder)
+    written = while_a_checkpoint_is_written(folder)
+    yield lambda: has_checkpoint(folder, 2) and written()
     while True:
         yield after(drawn.uniform(0.0, LATEST_SECONDS))
 
@@ -182,6 +183,8 @@ def test_it_was_really_killed_and_went_on(killed: Launched) -> None:
     assert set(after_the_end) <= {4}
     assert came_from == sorted(came_from)
     assert came_from[0] == 1, "the training step that was over was kept, though none was due"
+    if NUM_KILLS >= 2:
+        assert came_from[1] >= 2, "the resumed attempt's own checkpoint is taken up"
 
 
 def test_nothing_that_was_taken_back_counts_as_trained(killed: Launched) -> None:

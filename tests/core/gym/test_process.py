@@ -180,7 +180,8 @@ def test_whatever_the_policy_writes_is_no_failure_of_the_environment() -> None:
                 limits=EpisodeLimits(horizon=2, max_prompt_tokens=1000),
             )
             assert isinstance(outcome, Trajectory), outcome
-            assert [step.action_valid for step in outcome.steps] == [False, False], reply[:30]
+            valid = [step.action_valid for step in outcome.steps]
+            assert valid == [False, False], ascii(reply[:30])
 
     in_pool(counting(), body)
 

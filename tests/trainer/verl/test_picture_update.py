@@ -70,10 +70,11 @@ def learner(request: pytest.FixtureRequest) -> tuple[str, Literal["cpu", "gpu"],
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, learner: tuple[str, str, str]) -> Path:
-    made = tmp_path_factory.getbasetemp() / "learned" / learner[0]
+    made = tmp_path_factory.getbasetemp() / f"learned-{learner[0]}"
     if not made.exists():
-        made.mkdir(parents=True)
-        write_tiny_vision_model(made, family=learner[0])
+        written = tmp_path_factory.mktemp("model")
+        write_tiny_vision_model(written, family=learner[0])
+        written.rename(made)
     return made
 
 

@@ -66,7 +66,7 @@ class LexicalIndex:
         if not known:
             return []
         scores: NDArray[np.float32] = self._index.get_scores_from_ids(known)
-        found = np.flatnonzero(scores != 0)  # far faster than of the scores
+        found = np.flatnonzero(scores != 0)  # numpy counts true values faster than numbers
         return [int(found[place]) for place in best(scores[found], limit=limit)]
 
 

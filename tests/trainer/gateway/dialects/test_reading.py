@@ -317,6 +317,7 @@ FUNCTION = {"name": "f", "parameters": EMPTY}
             {"type": "shell", "environment": {"type": "container_auto"}}],
             "tool_choice": {"type": "web_search"}},
          ["client_metadata", "tools.web_search", "tools.shell", "tool_choice.web_search"]),
+        ("responses", {"n": 2, "stop_token_ids": [5], "ignore_eos": True}, ["n"]),
         ("messages", {"beta_flags": ["x"], "tools": [
             {"name": "f", "input_schema": EMPTY}, {"type": "web_search_20250305", "name": "s"}]},
          ["beta_flags", "tools.web_search_20250305"]),

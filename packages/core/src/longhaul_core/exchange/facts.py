@@ -1,6 +1,5 @@
 """What our own files say of an episode where a format leaves room for it, to and from JSON."""
 
-from dataclasses import fields
 from typing import Any
 
 from pydantic import FiniteFloat, NonNegativeInt
@@ -14,6 +13,11 @@ from longhaul_core.store.records import Phase
 from longhaul_core.types import Continuation, FinishReason, Split, Step, StopReason
 
 __all__ = ["CallFacts", "EpisodeFacts"]
+
+_OF_THE_LINES = {"episode_id", "episode_return"}
+"""Facts of an episode that its lines and their steps give."""
+_OF_STEP = {"step_index", "observation", "action", "action_valid"}
+"""Facts of a call that are its step's."""
 
 
 class EpisodeFacts(Lenient):
@@ -67,8 +71,11 @@ class EpisodeFacts(Lenient):
             task_id: Where these facts name none.
             left_out: Other fields that were not read.
         """
-        shared = EpisodeFacts.model_fields.keys() & {each.name for each in fields(ImportedEpisode)}
-        facts: dict[str, Any] = {name: getattr(self, name) for name in shared}
+        facts: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in EpisodeFacts.model_fields
+            if name not in _OF_THE_LINES
+        }
         facts["task_id"] = self.task_id or task_id
         unread = frozenset(strays(self, prefix="metadata."))
         return ImportedEpisode(place=place, steps=steps, left_out=left_out | unread, **facts)
@@ -108,7 +115,7 @@ class CallFacts(Lenient):
         return {
             name: given[name]
             if name in given
-            else getattr(step if hasattr(step, name) else call, name)
+            else getattr(step if name in _OF_STEP else call, name)
             for name in CallFacts.model_fields
             if name != "reply_prefix" or prefix
         }

@@ -51,7 +51,7 @@ class Expert:
     def __init__(self, level: str, seed: int) -> None:
         self._rehearsal = World(level)
         self._rehearsal.reset(seed)
-        self._rehearsal.minigrid.gen_obs = dict  # a third of a step, and the bot looks by itself
+        self._rehearsal.minigrid.gen_obs = dict  # takes a third of a step, and the bot reads none
         self._bot: Any = _Bot(self._rehearsal.minigrid)
         self._num_followed = 0
         self._last_move: int | None = None

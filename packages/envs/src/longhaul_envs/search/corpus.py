@@ -63,6 +63,7 @@ class Corpus:
         """
         self._file = file
         made = built_once(places, lambda folder: _find_places(file, folder))
+        # A plain array over the mapped file: a memmap takes ten times as long for each place.
         self._places: NDArray[np.int64] = np.asarray(np.load(made / "places.npy", mmap_mode="r"))
         self.data_hash = (made / "data_hash").read_text("utf-8")
         """Of the file's content."""

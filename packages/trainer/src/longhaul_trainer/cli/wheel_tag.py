@@ -42,9 +42,9 @@ def mend_wheel_tag(name: str) -> bool:
     true = _TAG.sub(f"Tag: {python}-{python}-", recorded)
     if true == recorded:
         return False
-    # To list the thousands of files of a package takes 0.1 s, and each command would wait for it.
-    paths = [Path(str(file.locate())) for file in installed.files or [] if file.name == "WHEEL"]
-    return any(_replaced(path, true) for path in paths if path.parent.suffix == ".dist-info")
+    # The package has thousands of files, and each command would wait while they are listed.
+    named = [file for file in installed.files or [] if file.match("*.dist-info/WHEEL")]
+    return any(_replaced(Path(str(file.locate())), true) for file in named if len(file.parts) == 2)
 
 
 def _replaced(path: Path, text: str) -> bool:

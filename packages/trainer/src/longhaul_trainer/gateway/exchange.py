@@ -138,8 +138,8 @@ class ChatRequest:
     returns_token_ids: bool = False
     """Whether the answer carries the token ids of prompt and reply, as vLLM's does."""
     shows_thoughts: bool = False
-    """Whether the answer has thoughts, where a vendor's clients have to ask for them: one that did
-    not may read the first part of it as text."""
+    """Whether the answer has thoughts, where a vendor's clients have to ask for them. A client that
+    did not ask may read the answer's first part as text."""
     idempotency_key: str | None = None
     """Equal for a request and its repetition."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])

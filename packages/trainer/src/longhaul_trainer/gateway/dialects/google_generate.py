@@ -30,8 +30,9 @@ from longhaul_trainer.gateway.exchange import (
 __all__ = ["GoogleGenerate"]
 
 _IGNORED = ("labels", "longhaul", "model", "safetySettings", "serviceTier", "store")
-_IGNORED_SETTINGS = ("enableEnhancedCivicAnswers", "mediaResolution")
 """Read elsewhere, or of no consequence for what is sampled."""
+_IGNORED_SETTINGS = ("enableEnhancedCivicAnswers", "mediaResolution")
+"""Of those in `generationConfig` too."""
 _REFUSED = {"cachedContent": "send the content itself"}
 _REFUSED_SETTINGS = {
     "audioTranscriptionConfig": "no model here hears",
