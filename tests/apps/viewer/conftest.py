@@ -77,6 +77,15 @@ def page(tab: Page) -> Iterator[Page]:
     leave(tab)
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_held(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Requests that a test held or changed are as they were for the next one, however it ended."""
+    yield
+    if "page" in request.fixturenames:
+        tab: Page = request.getfixturevalue("tab")
+        tab.unroute_all(behavior="ignoreErrors")
+
+
 @pytest.fixture(scope="package")
 def other_context(browser: Browser) -> Iterator[BrowserContext]:
     with browser.new_context(viewport=VIEW) as context:
