@@ -241,10 +241,11 @@ class Fields:
         Args:
             ignored: What is read elsewhere, or of no consequence for a reply.
         """
+        known = self._asked.union(ignored)
         return [
             _as_name(self.place(name))
             for name, value in self._values.items()
-            if name not in self._asked.union(ignored) and value not in (None, False, "", [], {})
+            if name not in known and value not in (None, False, "", [], {})
         ]
 
     def known(self, names: Collection[str]) -> None:
